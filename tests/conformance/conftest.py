@@ -1,0 +1,69 @@
+"""The machines that every conformance test runs on.
+
+A machine that is missing here is not tested; a machine that cannot keep the protocol's promises
+does not belong here.
+"""
+
+from __future__ import annotations
+
+from itertools import cycle
+
+import pytest
+
+from blink.ring_protocol.events import TraceEvent
+from blink.ring_protocol.layout import Geometry
+from blink.ring_protocol.loopback import LoopbackMemory, LoopbackTransport
+from blink.ring_protocol.middleware import (
+    Delay,
+    Fault,
+    FaultyTransport,
+    Overtake,
+    Repeat,
+    TraceMemory,
+    TraceTransport,
+)
+from blink.ring_protocol.ports import Op, Read
+from blink.testing.conformance import MemoryMaker, RingMemory
+
+
+def loopback(geometry: Geometry) -> RingMemory:
+    """Everything at once, nothing ever late."""
+    memory = LoopbackMemory.formatted(geometry)
+    return RingMemory(memory, LoopbackTransport(memory, depth=16))
+
+
+def loopback_with_faults(geometry: Geometry) -> RingMemory:
+    """Late, out of order where that is allowed, and now and then an answer twice."""
+    world = loopback(geometry)
+    # Seven decisions, no divisor of any batch: every operation meets every one of them in time.
+    decisions = cycle([None, Overtake(), Delay(1), None, Overtake(), Delay(3), None])
+    repeats = cycle([None, None, Repeat()])
+
+    def plan(op: Op) -> Fault | None:
+        is_bulk_read = isinstance(op, Read) and op.length == geometry.metadata_bytes
+        return next(decisions) or (next(repeats) if is_bulk_read else None)
+
+    return RingMemory(world.memory, FaultyTransport(world.transport, plan))
+
+
+def loopback_with_trace(geometry: Geometry) -> RingMemory:
+    """Watched on both sides: a flag word that no event explains raises where it is written."""
+    world = loopback(geometry)
+    seen: list[TraceEvent] = []
+    return RingMemory(
+        TraceMemory(world.memory, geometry, seen.append),
+        TraceTransport(world.transport, geometry, seen.append),
+    )
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(loopback, id="loopback"),
+        pytest.param(loopback_with_faults, id="loopback+faults"),
+        pytest.param(loopback_with_trace, id="loopback+trace"),
+    ]
+)
+def ring_memory_maker(request: pytest.FixtureRequest) -> MemoryMaker:
+    """A maker of rings on one of the machines."""
+    maker: MemoryMaker = request.param
+    return maker
