@@ -1,0 +1,262 @@
+"""The command line: results on stdout, progress and complaints on stderr.
+
+Exit codes: 0 fine; 1 an expectation or invariant does not hold; 2 the input or the environment is
+not what it should be, said in one line without a traceback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from blink import __version__, backends
+from blink.model.errors import BadInput
+
+EXIT_FAILED: Final = 1
+EXIT_BAD_INPUT: Final = 2
+SPECS_DIR: Final = Path("specs")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        command: Callable[[argparse.Namespace], int] = options.command
+        return command(options)
+    except (BadInput, backends.BackendUnavailable) as error:
+        for line in str(error).splitlines():
+            print(f"blink: {line}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    except BrokenPipeError:
+        sys.stderr.close()
+        return EXIT_FAILED
+
+
+# --- run -------------------------------------------------------------------------------------
+
+
+def run(options: argparse.Namespace) -> int:
+    """``blink run``: run scenarios and compare systems."""
+    from blink.plan import output, runner
+
+    backend = backends.require(options.backend)
+    scenarios = [runner.load(spec, options.set, options.seed) for spec in options.specs]
+    plans = []
+    for scenario in scenarios:
+        backends.check_capabilities(backend, list(scenario.requires))
+        plans.append(runner.plan_runs(scenario))
+    if options.out is not None:
+        output.check_out_dir(options.out)
+    document: dict[str, Any] = {"runs": [], "verdicts": [], "violations": []}
+    for scenario, plan in zip(scenarios, plans, strict=True):
+        results = _execute(plan, backend)
+        _report(options, scenario, results, backend, document)
+        if options.out is not None:
+            directory = options.out if len(plans) == 1 else options.out / _slug(scenario.title)
+            _write(directory, scenario, results)
+    if options.json:
+        print(json.dumps(document, indent=2))
+    failed = document["violations"] or any(v["holds"] is False for v in document["verdicts"])
+    return EXIT_FAILED if failed else 0
+
+
+def _execute(plan: Sequence[Any], backend: backends.Backend) -> list[Any]:
+    """Run ``plan`` with progress on stderr, invariants checked on every record."""
+    from blink.plan import runner
+    from blink.plan.progress import Progress
+    from blink.testing.invariants import violations
+
+    results = []
+    with Progress(plan) as progress:
+        for result in runner.execute(plan, backend, progress=progress.advance):
+            result.record.violations = violations(result.record)
+            progress.finish(result)
+            results.append(result)
+    return results
+
+
+def _report(
+    options: argparse.Namespace,
+    scenario: Any,
+    results: Sequence[Any],
+    backend: backends.Backend,
+    document: dict[str, Any],
+) -> None:
+    """Add the results to ``document``, and unless that is all that is wanted, print a table."""
+    from blink.plan import runner
+
+    verdicts = runner.verdicts(scenario, results, backend)
+    broken = [f"{r.record.label}: {each}" for r in results for each in r.record.violations]
+    document["runs"] += [result.summary for result in results]
+    document["verdicts"] += [
+        {"text": v.text, "point": v.point, "holds": v.holds, "value": v.value} for v in verdicts
+    ]
+    document["violations"] += broken
+    if not options.json:
+        from blink.plan.table import print_run
+
+        print_run(scenario, results, verdicts, broken)
+
+
+def _write(directory: Path, scenario: Any, results: Sequence[Any]) -> None:
+    from blink.model.scenario import resolved
+    from blink.plan import output
+
+    records = [result.record for result in results]
+    summaries = [result.summary for result in results]
+    output.write_run(directory, records, summaries, resolved(scenario))
+    print(f"written to {directory}/ (timeline.json opens in ui.perfetto.dev)", file=sys.stderr)
+
+
+def _slug(title: str) -> str:
+    return "".join(c if c.isalnum() else "-" for c in title.lower()).strip("-")[:60]
+
+
+# --- specs, explain --------------------------------------------------------------------------
+
+
+def specs(options: argparse.Namespace) -> int:
+    """``blink specs``: the scenarios and their questions."""
+    from blink.plan.catalogue import list_specs, print_specs
+
+    found = list_specs(options.directory)
+    if options.json:
+        print(json.dumps({"specs": found}, indent=2))
+    else:
+        print_specs(found)
+    return 0
+
+
+def explain(options: argparse.Namespace) -> int:
+    """``blink explain``: a scenario with every default, and the origin of every constant."""
+    from blink.plan import runner
+    from blink.plan.explain import explanation, print_explanation
+
+    scenario = runner.load(options.spec, options.set, options.seed)
+    found = explanation(scenario, runner.plan_runs(scenario))
+    if options.json:
+        print(json.dumps(found, indent=2))
+    else:
+        print_explanation(found)
+    return 0
+
+
+# --- fidelity, paper -------------------------------------------------------------------------
+
+
+def fidelity(options: argparse.Namespace) -> int:
+    """``blink fidelity``: predict measured runs and print the error of every metric."""
+    from blink.plan.fidelity import compare_files, print_fidelity
+
+    rows = compare_files(options.files, model_config=options.model_config, gpu=options.gpu)
+    if options.json:
+        print(json.dumps({"runs": rows}, indent=2))
+    else:
+        print_fidelity(rows)
+    return 0
+
+
+def paper(options: argparse.Namespace) -> int:
+    """``blink paper``: the paper's figures that the twin can express, stated and predicted."""
+    from blink.plan.paper import compare_paper, print_paper
+
+    entries = compare_paper(only=options.only)
+    if options.json:
+        print(json.dumps({"entries": entries}, indent=2))
+    else:
+        print_paper(entries)
+    return 0
+
+
+# --- the parser ------------------------------------------------------------------------------
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="blink",
+        description="CPU-free LLM serving: a digital twin with pluggable hardware backends.",
+        epilog="start with:  blink run specs/demo.toml",
+    )
+    parser.add_argument("--version", action="version", version=f"blink {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_run(commands)
+    one = _add(commands, "specs", specs, "list the scenarios and their questions", "blink specs")
+    one.add_argument("directory", nargs="?", type=Path, default=SPECS_DIR, metavar="DIR")
+    one = _add(
+        commands,
+        "explain",
+        explain,
+        "print a scenario with every default, and where each constant comes from",
+        "blink explain specs/demo.toml",
+    )
+    one.add_argument("spec", type=Path, metavar="SPEC")
+    _add_settings(one)
+    one = _add(
+        commands,
+        "fidelity",
+        fidelity,
+        "predict measured runs and print the error of every metric",
+        "blink fidelity blink/model/data/measured/vllm_h200.json",
+    )
+    one.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    one.add_argument("--model-config", type=Path, help="HF config.json of the measured model")
+    one.add_argument("--gpu", help="GPU of the measurement, if the file does not say")
+    one = _add(
+        commands,
+        "paper",
+        paper,
+        "print the paper's figures beside the twin's",
+        "blink paper --only t1",
+    )
+    one.add_argument("--only", metavar="ID", help="entries whose id begins with ID")
+    return parser
+
+
+def _add_run(commands: Any) -> None:
+    one = _add(
+        commands,
+        "run",
+        run,
+        "run scenarios and compare systems",
+        "blink run specs/demo.toml --set workload.rate=6 --out out/demo",
+    )
+    one.add_argument("specs", nargs="+", type=Path, metavar="SPEC")
+    one.add_argument("--backend", default="sim", help="default: sim, the twin")
+    one.add_argument("--out", type=Path, metavar="DIR", help="write record, timeline, picture")
+    _add_settings(one)
+
+
+def _add(
+    commands: Any, name: str, command: Callable[[argparse.Namespace], int], what: str, example: str
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=what, description=what, epilog=f"example:  {example}"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.set_defaults(command=command)
+    return parser
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="override one key"
+    )
+    parser.add_argument("--seed", type=_seed, metavar="N", help="override the scenario's seed")
+
+
+def _seed(text: str) -> int:
+    try:
+        seed = int(text)
+    except ValueError:
+        seed = -1
+    if not 0 <= seed < 1 << 63:
+        raise argparse.ArgumentTypeError(f"a seed is a whole number from 0 to 2**63 - 1: {text}")
+    return seed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

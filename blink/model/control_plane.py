@@ -1,0 +1,104 @@
+"""Control planes: who decides between two steps, and what that costs the host.
+
+``profile("vllm")`` gives a :class:`ControlPlane`, every number in ns on the reference host. The
+engine loop a profile describes, in order, on one thread::
+
+    admit arrivals                      request_admit_ns each
+    schedule, prepare, launch step k    step_host_ns + step_host_per_sequence_ns x sequences
+                                        (+ prefill_step_host_ns if the step prefills)
+    wait for step k-1 (overlap) or k    step_serial_ns on the GPU's side of every step: never hidden
+    take its tokens in                  step_update_ns + step_update_per_sequence_ns x sequences
+    hand them to the API process        output_hop_ns until it sees them
+
+With ``overlap`` one step is launched ahead, so the loop's work hides behind the step on the GPU as
+long as it is shorter. The API process is one thread: ``api_request_ns`` (+ tokenizing) a request;
+``api_step_ns`` a batch of outputs, ``api_token_ns`` a token, ``api_chunk_ns`` a chunk. With
+``api_merge`` it takes every batch that waits at once, and a request's tokens leave as one chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
+from typing import Any, Literal
+
+from blink.model.errors import UnknownName
+from blink.model.provenance import Constant, catalogue, entry
+
+Scheduling = Literal["inline_prefill", "chunked_prefill"]
+FrontEnd = Literal["dpu", "api_server"]
+_LABELS = ("name", "scheduling", "overlap", "api_merge", "engine", "front_end", "provenance")
+
+
+@dataclass(frozen=True, slots=True)
+class ControlPlane:
+    """One system's control plane; ``engine`` names its entry in ``data/engines.toml``."""
+
+    name: str
+    scheduling: Scheduling
+    overlap: bool
+    api_merge: bool
+    engine: str
+    front_end: FrontEnd
+    step_serial_ns: int
+    step_host_ns: int
+    step_host_per_sequence_ns: int
+    step_update_ns: int
+    step_update_per_sequence_ns: int
+    prefill_step_host_ns: int
+    request_admit_ns: int
+    output_hop_ns: int
+    api_request_ns: int
+    api_tokenize_ns_per_token: int
+    api_step_ns: int
+    api_token_ns: int
+    api_chunk_ns: int
+    client_request_ns: int
+    client_chunk_ns: int
+    jitter_sigma: float
+    processes: int
+    threads: int
+    memory_bound_share: float
+    batch_max: int
+    prefill_tokens_max: int
+    provenance: Mapping[str, Constant] = field(compare=False, repr=False)
+
+    def launch_host_ns(self, sequences: int, prefills: bool) -> int:
+        """Host work up to the launch of a step of ``sequences`` sequences."""
+        work = self.step_host_ns + self.step_host_per_sequence_ns * sequences
+        return work + (self.prefill_step_host_ns if prefills else 0)
+
+    def update_host_ns(self, sequences: int) -> int:
+        """Host work between a step's end and its tokens' leaving the engine process."""
+        return self.step_update_ns + self.step_update_per_sequence_ns * sequences
+
+    def with_overrides(self, overrides: Mapping[str, Any]) -> ControlPlane:
+        """The profile with some fields replaced. Raises ``UnknownName`` for a field it lacks."""
+        known = [each.name for each in fields(self) if each.name not in ("name", "provenance")]
+        for key in overrides:
+            if key not in known:
+                raise UnknownName(f"field of control plane {self.name}", key, known)
+        said = {
+            key: Constant(value, self.provenance[key].unit, "the scenario")
+            for key, value in overrides.items()
+            if key in self.provenance
+        }
+        origin = MappingProxyType({**self.provenance, **said})
+        return replace(self, **overrides, provenance=origin)
+
+
+def profile(name: str) -> ControlPlane:
+    """A control plane by name or alias. Raises ``UnknownName`` with the nearest known names."""
+    found = entry("control_planes.toml", "control plane", name)
+    values: dict[str, Any] = {key: found.labels[key] for key in _LABELS[1:-1]}
+    for each in fields(ControlPlane):
+        if each.name not in _LABELS:
+            whole = each.type == "int"
+            values[each.name] = found.integer(each.name) if whole else found.number(each.name)
+    return ControlPlane(name=found.name, provenance=found.constants, **values)
+
+
+def names() -> list[str]:
+    """Catalogue names of the control planes."""
+    return list(catalogue("control_planes.toml"))

@@ -1,0 +1,25 @@
+"""Scheduling decisions, pure: no I/O, no clock, no randomness, and no true output length.
+
+``batching`` decides what a step-level scheduler does next (FCFS, continuous batching, inline
+prefill under the paper's three conditions); ``chunked`` is the token-budget scheduler of
+host-resident engines; ``kv`` is the paged KV ledger that both consult; ``graphs`` the table of
+captured graphs.
+"""
+
+from __future__ import annotations
+
+from blink.model.policy.batching import Action, Decision, Limits, decide
+from blink.model.policy.chunked import Chunk, plan_chunks
+from blink.model.policy.graphs import GraphCache
+from blink.model.policy.kv import KvLedger
+
+__all__ = [
+    "Action",
+    "Chunk",
+    "Decision",
+    "GraphCache",
+    "KvLedger",
+    "Limits",
+    "decide",
+    "plan_chunks",
+]

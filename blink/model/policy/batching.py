@@ -1,0 +1,116 @@
+"""What the GPU-resident scheduler does next: FCFS, continuous batching, inline prefill.
+
+One pure function, called at every step boundary. The paper (section 4.2) pauses the running decode
+for a new prompt only if
+
+1. a pending prompt was seen by the scan that overlapped the last step,
+2. a batch slot is free (slots that the last step finished count as free), and
+3. the launch window still fits the prefill graph *and* the resumed decode.
+
+When the third fails, the scheduler decodes on until the window ends: the tail relaunch comes within
+``window_launches_max`` steps by itself and opens a full window. With nothing to decode it
+relaunches at once. A prompt that the KV cache cannot hold waits; order is never changed to fit a
+smaller one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from blink.model.policy.graphs import GraphCache
+from blink.model.policy.kv import KvLedger
+
+
+class Action(Enum):
+    """The next thing to launch."""
+
+    IDLE = "idle"
+    PREFILL = "prefill"
+    DECODE = "decode"
+    RELAUNCH = "relaunch"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one scheduler may hold: sequences in the batch, prompts and tokens in one prefill."""
+
+    batch_max: int
+    prefill_batch_max: int
+    prefill_tokens_max: int
+
+    def __post_init__(self) -> None:
+        assert self.batch_max >= 1
+        assert 1 <= self.prefill_batch_max <= self.batch_max
+        assert self.prefill_tokens_max >= 1
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """An action; for PREFILL, how many of the waiting prompts (from the front) go together."""
+
+    action: Action
+    prefill_count: int = 0
+
+
+_IDLE = Decision(Action.IDLE)
+_DECODE = Decision(Action.DECODE)
+_RELAUNCH = Decision(Action.RELAUNCH)
+
+
+def decide(
+    waiting_tokens: Sequence[int],
+    running: int,
+    headroom_launches: int,
+    kv: KvLedger,
+    graphs: GraphCache,
+    limits: Limits,
+    blocks_reserved: int = 0,
+) -> Decision:
+    """Choose the next launch.
+
+    ``waiting_tokens`` are the prompt lengths (tokens) of claimed requests, first come first;
+    ``running`` the sequences that will decode; ``headroom_launches`` what is left of the window;
+    ``blocks_reserved`` the KV blocks that the running sequences' next step takes.
+    """
+    blocks_free = kv.blocks_free - blocks_reserved
+    count = 0
+    if waiting_tokens:
+        count = _admissible(waiting_tokens, running, kv, blocks_free, graphs, limits)
+    launches_needed = 2 if running else 1
+    if count and headroom_launches >= launches_needed:
+        return Decision(Action.PREFILL, count)
+    if (count or running) and headroom_launches == 0:
+        return _RELAUNCH
+    if running:
+        return _DECODE
+    return _IDLE
+
+
+def _admissible(
+    waiting_tokens: Sequence[int],
+    running: int,
+    kv: KvLedger,
+    blocks_free: int,
+    graphs: GraphCache,
+    limits: Limits,
+) -> int:
+    """How many prompts from the front share one prefill graph without breaking a limit.
+
+    Prompts share a graph only within one length bucket: padding a short prompt to a long
+    neighbour's bucket would delay both.
+    """
+    room = min(limits.batch_max - running, limits.prefill_batch_max)
+    bucket = 0
+    blocks = 0
+    for count, tokens in enumerate(waiting_tokens):
+        if count >= room:
+            return count
+        bucket = bucket or graphs.prompt_bucket(tokens)
+        blocks += kv.blocks_for(tokens + 1)
+        shares = graphs.prompt_bucket(tokens) == bucket
+        fits = count == 0 or (count + 1) * bucket <= limits.prefill_tokens_max
+        if not (shares and fits and blocks <= blocks_free):
+            return count
+    return len(waiting_tokens)

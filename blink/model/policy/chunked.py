@@ -1,0 +1,43 @@
+"""The token-budget scheduler of host-resident engines: decodes first, then prompts in chunks.
+
+Each step has a budget of new tokens. Running decodes take one token each; what is left goes to
+prompts in order of arrival, each as far as the budget reaches (chunked prefill), or, when chunking
+is off, whole prompts only and never together with decodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """``tokens`` new tokens of the prompt at ``position`` in the queue, after ``done_tokens``."""
+
+    position: int
+    done_tokens: int
+    tokens: int
+
+
+def plan_chunks(
+    prompts: Sequence[tuple[int, int]], budget_tokens: int, *, chunking: bool
+) -> list[Chunk]:
+    """Spend ``budget_tokens`` on ``prompts``: pairs of (prompt tokens, tokens already done).
+
+    Without chunking a prompt longer than the whole budget still goes, alone: it could never run
+    otherwise.
+    """
+    chunks: list[Chunk] = []
+    for position, (total, done) in enumerate(prompts):
+        left = total - done
+        if not chunking and chunks and left > budget_tokens:
+            break
+        tokens = min(left, budget_tokens) if chunking else left
+        if tokens <= 0:
+            break
+        chunks.append(Chunk(position, done, tokens))
+        budget_tokens -= tokens
+        if budget_tokens <= 0:
+            break
+    return chunks

@@ -1,0 +1,113 @@
+"""From a scenario to runs: names become SKUs, ``None`` becomes a default, files become arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from blink.model import control_plane, hardware, llm, timing
+from blink.model.control_plane import ControlPlane
+from blink.model.interference import QUIET, Interference, Neighbour
+from blink.model.policy import GraphCache, Limits
+from blink.model.scenario import Cancel, ClientTimeout, DelayedVisibility, Scenario
+from blink.model.setup import FaultSetup, FrontEndSetup, RingSetup, RunSetup
+from blink.model.workload import Workload
+
+NS_PER_MS = 1_000_000
+GRAPH_BYTES = 2_500_000
+"""One captured graph takes 2-3 MB (paper sec 4.2, graph.size)."""
+
+
+def resolve(
+    scenario: Scenario,
+    workload: Workload,
+    *,
+    system: str,
+    condition: str,
+    label: str,
+) -> RunSetup:
+    """Return the run of one ``system`` in one ``condition`` of ``scenario``.
+
+    Raises UnknownName for a name that no catalogue has, ModelDoesNotFit for a model that leaves no
+    room for a KV cache.
+    """
+    engine = scenario.engine
+    model = llm.lookup(scenario.model)
+    gpu = hardware.gpu(scenario.hardware.gpu)
+    plane = control_plane.profile(system)
+    plane = plane.with_overrides(dict(scenario.control_plane.get(system, {})))  # type: ignore[call-overload]
+    limits = _limits(scenario, plane)
+    inline = plane.scheduling == "inline_prefill"
+    blocks = engine.kv_blocks
+    if blocks is None:
+        blocks = timing.kv_blocks_total(
+            gpu,
+            model,
+            engine.kv_block_tokens,
+            engine.memory_utilization,
+            graph_cache_bytes=_graph_cache_bytes(limits) if inline else 0,
+            prefill_tokens_max=limits.prefill_tokens_max,
+        )
+    return RunSetup(
+        label=label,
+        system=system,
+        condition=condition,
+        seed=scenario.seed,
+        workload=workload,
+        llm=model,
+        gpu=gpu,
+        host=hardware.host(scenario.hardware.host),
+        dpu=hardware.dpu(scenario.hardware.dpu),
+        link=hardware.link(scenario.hardware.link),
+        plane=plane,
+        interference=_interference(scenario) if condition == "interfered" else QUIET,
+        limits=limits,
+        kv_blocks_total=blocks,
+        kv_block_tokens=engine.kv_block_tokens,
+        graph_cache=inline,
+        launch_mode=engine.launch_mode,
+        window_launches_max=engine.window_launches_max,
+        fast_forward=engine.fast_forward,
+        ring=RingSetup(**scenario.ring.model_dump()),
+        front_end=FrontEndSetup(**scenario.front_end.model_dump()),
+        faults=_faults(scenario),
+        scenario=scenario.model_dump(mode="json", by_alias=True),
+    )
+
+
+def _limits(scenario: Scenario, plane: ControlPlane) -> Limits:
+    engine = scenario.engine
+    batch_max = engine.batch_max or plane.batch_max
+    return Limits(
+        batch_max=batch_max,
+        prefill_batch_max=min(engine.prefill_batch_max, batch_max),
+        prefill_tokens_max=engine.prefill_tokens_max or plane.prefill_tokens_max,
+    )
+
+
+def _graph_cache_bytes(limits: Limits) -> int:
+    return GraphCache(limits.batch_max, limits.prefill_tokens_max).graphs * GRAPH_BYTES
+
+
+def _interference(scenario: Scenario) -> Interference:
+    section = scenario.interference
+    return Interference(
+        neighbours=tuple(Neighbour(each.kind, each.threads) for each in section.neighbours),
+        pinned_cores=section.pinned_cores,
+        llc_ways=section.llc_ways,
+        huge_pages=section.huge_pages,
+    )
+
+
+def _faults(scenario: Scenario) -> FaultSetup:
+    """Fold the list of faults into what a run needs; the last of a kind counts."""
+    values: dict[str, Any] = {}
+    for fault in scenario.faults:
+        if isinstance(fault, DelayedVisibility):
+            values["extra_visibility_ns_max"] = fault.extra_ns_max
+        elif isinstance(fault, Cancel):
+            values["cancel_fraction"] = fault.fraction
+            values["cancel_after_tokens_max"] = max(1, fault.after_tokens_max)
+        elif isinstance(fault, ClientTimeout):
+            values["timeout_fraction"] = fault.fraction
+            values["timeout_after_ns"] = round(fault.after_ms * NS_PER_MS)
+    return FaultSetup(**values)

@@ -1,0 +1,80 @@
+"""One run, resolved: names have become SKUs, defaults have become numbers.
+
+A scenario may ask for several systems and conditions; each combination is one :class:`RunSetup`. It
+is all that a backend needs, and where ``blink explain`` reads the origin of every constant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from blink.model.control_plane import ControlPlane
+from blink.model.hardware import DpuSku, GpuSku, HostSku, LinkSku
+from blink.model.interference import Interference
+from blink.model.llm import LlmSku
+from blink.model.policy import Limits
+from blink.model.workload import Workload
+
+LaunchMode = Literal["fire_and_forget", "tail_chain"]
+
+
+@dataclass(frozen=True, slots=True)
+class RingSetup:
+    """Geometry of the ring: slots, and the longest prompt and output a slot holds, tokens."""
+
+    slots: int = 4096
+    prompt_tokens_max: int = 8192
+    output_tokens_max: int = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class FrontEndSetup:
+    """The DPU's front end: intervals in ns, cores by role, requests that may wait for a slot."""
+
+    poll_interval_min_ns: int = 5_000
+    poll_interval_max_ns: int = 100_000
+    slots_per_poll_max: int = 1024
+    tokenizer_cores: int = 6
+    streaming_cores: int = 7
+    queue_max: int = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class FaultSetup:
+    """Faults of a run. ``extra_visibility_ns_max`` delays flags, uniformly, at random."""
+
+    extra_visibility_ns_max: int = 0
+    cancel_fraction: float = 0.0
+    cancel_after_tokens_max: int = 0
+    timeout_fraction: float = 0.0
+    timeout_after_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunSetup:
+    """Everything that determines a run, but the seed's random streams."""
+
+    label: str
+    system: str
+    condition: str
+    seed: int
+    workload: Workload
+    llm: LlmSku
+    gpu: GpuSku
+    host: HostSku
+    dpu: DpuSku
+    link: LinkSku
+    plane: ControlPlane
+    interference: Interference
+    limits: Limits
+    kv_blocks_total: int
+    kv_block_tokens: int = 16
+    graph_cache: bool = True
+    launch_mode: LaunchMode = "fire_and_forget"
+    window_launches_max: int = 120
+    fast_forward: bool = True
+    ring: RingSetup = RingSetup()
+    front_end: FrontEndSetup = FrontEndSetup()
+    faults: FaultSetup = FaultSetup()
+    scenario: dict[str, Any] = field(default_factory=dict)

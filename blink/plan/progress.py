@@ -1,0 +1,74 @@
+"""Progress on stderr: a bar on a terminal, one line a run elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+
+from blink.plan.runner import PlannedRun, Result
+
+UPDATES: Final = 100
+"""How often, at most, a run's bar moves."""
+
+
+class Progress:
+    """Use as a context manager around the runs of a plan."""
+
+    def __init__(self, plan: Sequence[PlannedRun]) -> None:
+        self._plan = plan
+        self._begun_s = time.monotonic()
+        self._done = 0
+        console = Console(stderr=True)
+        self._bar: Bar | None = None
+        if console.is_terminal:
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+            )
+            self._bar = Bar(*columns, console=console, transient=True)
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Progress:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def advance(self, run: PlannedRun, ended: int) -> None:
+        """``ended`` requests of ``run`` have ended."""
+        if self._bar is None:
+            return
+        total = len(run.setup.workload.arrival_ns)
+        if ended % max(1, total // UPDATES) and ended != total:
+            return
+        label = run.setup.label
+        if label not in self._tasks:
+            self._tasks[label] = self._bar.add_task(label, total=total)
+        self._bar.update(self._tasks[label], completed=ended)
+
+    def finish(self, result: Result) -> None:
+        """A run is complete."""
+        self._done += 1
+        if self._bar is None:
+            seconds = time.monotonic() - self._begun_s
+            sys.stderr.write(
+                f"[{self._done}/{len(self._plan)}] {result.record.label}: "
+                f"{len(result.record.requests)} requests ({seconds:.1f} s)\n"
+            )

@@ -1,0 +1,247 @@
+"""Puts a run together: clients, a front end, an engine, and where its control plane lives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from blink.model.interference import QUIET, host_pressure
+from blink.model.policy import GraphCache, KvLedger
+from blink.model.random import RandomStreams
+from blink.model.setup import RunSetup
+from blink.model.timing import StepTime
+from blink.model.timing import engine as engine_efficiency
+from blink.ring_protocol.front_end import FrontEnd, TokenReader
+from blink.ring_protocol.layout import Geometry
+from blink.ring_protocol.loopback import LoopbackMemory
+from blink.ring_protocol.ring import SchedulerRing
+from blink.ring_protocol.window import LaunchWindow
+from blink.sim.batch import Sequence
+from blink.sim.clock import Clock, Process
+from blink.sim.engine import Engine, OutputSink
+from blink.sim.entities.api_server import ApiCosts, ApiServer
+from blink.sim.entities.client import Clients
+from blink.sim.entities.dpu import Dpu, DpuCosts
+from blink.sim.entities.gpu import GpuScheduler, LaunchCosts
+from blink.sim.entities.host import HostEngine
+from blink.sim.memory import LinkCosts, RingInbox, SimTransport
+from blink.sim.noise import ThreadNoise
+from blink.sim.recorder import Recorder
+from blink.sim.world import sequences
+
+
+@dataclass(slots=True)
+class Assembly:
+    """A run ready to start. Exactly one of ``gpu`` and ``host`` schedules."""
+
+    env: Clock
+    recorder: Recorder
+    engine: Engine
+    clients: Clients
+    processes: list[Process]
+    dpu: Dpu | None = None
+    gpu: GpuScheduler | None = None
+    api: ApiServer | None = None
+    host: HostEngine | None = None
+
+
+def assemble(setup: RunSetup, streams: RandomStreams, progress: Callable[[int], None]) -> Assembly:
+    """Build the processes of ``setup``; nothing has happened yet."""
+    env = Clock(streams("ties"))
+    recorder = Recorder(setup.workload)
+    world = sequences(setup, streams)
+    if setup.plane.processes == 0:
+        return _with_dpu(setup, streams, env, recorder, world, progress)
+    return _with_host(setup, streams, env, recorder, world, progress)
+
+
+def _engine(setup: RunSetup, env: Clock, recorder: Recorder, sink: OutputSink) -> Engine:
+    timing = StepTime(setup.llm, setup.gpu, engine_efficiency(setup.plane.engine))
+    kv = KvLedger(setup.kv_blocks_total, setup.kv_block_tokens)
+    return Engine(env, timing, kv, recorder, sink, fast_forward=setup.fast_forward)
+
+
+def _graphs(setup: RunSetup) -> GraphCache | None:
+    if not setup.graph_cache:
+        return None
+    return GraphCache(setup.limits.batch_max, setup.limits.prefill_tokens_max)
+
+
+def _clients(
+    setup: RunSetup,
+    env: Clock,
+    server: Dpu | ApiServer,
+    recorder: Recorder,
+    world: list[Sequence],
+    progress: Callable[[int], None],
+) -> Clients:
+    return Clients(
+        env,
+        server,
+        recorder,
+        world.__getitem__,
+        one_way_ns=setup.link.client_latency_ns,
+        concurrency=setup.workload.concurrency,
+        think_ns=setup.workload.think_ns,
+        progress=progress,
+    )
+
+
+def _with_dpu(
+    setup: RunSetup,
+    streams: RandomStreams,
+    env: Clock,
+    recorder: Recorder,
+    world: list[Sequence],
+    progress: Callable[[int], None],
+) -> Assembly:
+    """Blink: front end on the DPU, scheduler on the GPU, the ring between them, no host."""
+    ring = setup.ring
+    geometry = Geometry(ring.slots, ring.prompt_tokens_max, ring.output_tokens_max)
+    memory = LoopbackMemory.formatted(geometry, payload=False)
+    inbox = RingInbox(geometry)
+    transport = SimTransport(
+        env,
+        memory,
+        link_costs(setup),
+        published=inbox.published,
+        extra_delay_ns=_visibility_delay(setup, streams),
+    )
+    reader = TokenReader(
+        setup.front_end.poll_interval_min_ns,
+        setup.front_end.poll_interval_max_ns,
+        setup.front_end.slots_per_poll_max,
+    )
+    front_end = FrontEnd(geometry, reader, payload=False)
+    dpu = Dpu(env, front_end, transport, memory, dpu_costs(setup), recorder)
+    engine = _engine(setup, env, recorder, dpu)
+    dpu.catch_up = engine.catch_up
+    graphs = _graphs(setup)
+    assert graphs is not None
+    gpu = GpuScheduler(
+        env,
+        engine,
+        SchedulerRing(memory, geometry),
+        inbox,
+        LaunchWindow(setup.window_launches_max),
+        launch_costs(setup),
+        setup.limits,
+        graphs,
+        world.__getitem__,
+    )
+    clients = _clients(setup, env, dpu, recorder, world, progress)
+    engine.on_leave = clients.tokens_suffice
+    return Assembly(env, recorder, engine, clients, [clients.run(), gpu.run()], dpu=dpu, gpu=gpu)
+
+
+def _with_host(
+    setup: RunSetup,
+    streams: RandomStreams,
+    env: Clock,
+    recorder: Recorder,
+    world: list[Sequence],
+    progress: Callable[[int], None],
+) -> Assembly:
+    """A CPU-driven server: an API process and an engine process under the host's pressure."""
+    plane = setup.plane
+    pressure = host_pressure(setup.host, plane, setup.interference)
+    speed = setup.host.speed
+    if plane.front_end == "dpu":  # host_resident: only the scheduler is on the host
+        quiet = host_pressure(setup.host, plane, QUIET)
+        api_noise = ThreadNoise(replace(quiet, jitter_sigma=0.0), 1.0, streams("host.api"))
+    else:
+        api_noise = ThreadNoise(pressure, speed, streams("host.api"))
+    engine_noise = ThreadNoise(pressure, speed, streams("host.engine"))
+    api = ApiServer(env, api_costs(setup), api_noise, recorder)
+    engine = _engine(setup, env, recorder, api)
+    host = HostEngine(env, engine, plane, engine_noise, setup.limits, _graphs(setup))
+    api.engine = host
+    clients = _clients(setup, env, api, recorder, world, progress)
+    engine.on_leave = clients.tokens_suffice
+    return Assembly(env, recorder, engine, clients, [clients.run(), host.run()], api=api, host=host)
+
+
+def _visibility_delay(setup: RunSetup, streams: RandomStreams) -> Callable[[], int]:
+    limit = setup.faults.extra_visibility_ns_max
+    if not limit:
+        return lambda: 0
+    rng = streams("faults.visibility")
+    return lambda: int(rng.integers(0, limit, endpoint=True))
+
+
+def launch_costs(setup: RunSetup) -> LaunchCosts:
+    """What the launch mode costs on this GPU."""
+    gpu = setup.gpu
+    if setup.launch_mode == "tail_chain":
+        # Measured on an H200 (facts of 2026-11-30): about 8 us a decode step, nothing on prefill.
+        return LaunchCosts(2 * gpu.tail_launch_ns, gpu.tail_launch_ns, gpu.scan_ns, 1.0, False)
+    return LaunchCosts(
+        gpu.device_launch_ns + gpu.completion_poll_ns,
+        gpu.tail_launch_ns,
+        gpu.scan_ns + gpu.claim_ns,
+        gpu.resident_prefill_slowdown,
+    )
+
+
+def link_costs(setup: RunSetup) -> LinkCosts:
+    """The link's SKU as the transport uses it."""
+    link = setup.link
+    return LinkCosts(
+        post_ns=link.post_ns + setup.dpu.doorbell_ns,
+        per_op_ns=link.per_op_ns,
+        one_way_ns=link.write_latency_ns,
+        bandwidth_bytes_s=link.bandwidth_bytes_s,
+        outstanding_max=link.max_outstanding,
+    )
+
+
+def dpu_costs(setup: RunSetup) -> DpuCosts:
+    """The DPU's SKU and the front end's settings as the twin uses them."""
+    dpu, link, front_end = setup.dpu, setup.link, setup.front_end
+    metadata_ns = round(setup.ring.slots * 16 * 1e9 / link.bandwidth_bytes_s)
+    tokens_read_ns = dpu.doorbell_ns + link.read_latency_ns
+    return DpuCosts(
+        tokenizer_cores=front_end.tokenizer_cores,
+        streaming_cores=front_end.streaming_cores,
+        http_request_ns=dpu.http_request_ns,
+        tokenize_ns_per_token=dpu.tokenize_ns_per_token,
+        stream_ns_per_token=dpu.detokenize_sse_ns_per_token,
+        read_ns=dpu.doorbell_ns
+        + link.read_latency_ns
+        + metadata_ns
+        + dpu.poll_parse_ns
+        + tokens_read_ns,
+        client_one_way_ns=link.client_latency_ns,
+        queue_max=front_end.queue_max,
+    )
+
+
+def api_costs(setup: RunSetup) -> ApiCosts:
+    """The profile's API process; for ``host_resident`` the DPU's front end as one fast process."""
+    plane = setup.plane
+    if plane.front_end == "dpu":
+        dpu = setup.dpu
+        return ApiCosts(
+            request_ns=dpu.http_request_ns,
+            tokenize_ns_per_token=dpu.tokenize_ns_per_token,
+            step_ns=dpu.poll_parse_ns,
+            token_ns=dpu.detokenize_sse_ns_per_token // setup.front_end.streaming_cores,
+            chunk_ns=0,
+            hop_ns=setup.link.write_latency_ns + setup.link.post_ns,
+            client_request_ns=0,
+            client_chunk_ns=0,
+            client_one_way_ns=setup.link.client_latency_ns,
+            merge=False,
+        )
+    return ApiCosts(
+        request_ns=plane.api_request_ns,
+        tokenize_ns_per_token=plane.api_tokenize_ns_per_token,
+        step_ns=plane.api_step_ns,
+        token_ns=plane.api_token_ns,
+        chunk_ns=plane.api_chunk_ns,
+        hop_ns=plane.output_hop_ns,
+        client_request_ns=plane.client_request_ns,
+        client_chunk_ns=plane.client_chunk_ns,
+        client_one_way_ns=setup.link.client_latency_ns,
+        merge=plane.api_merge,
+    )

@@ -1,0 +1,168 @@
+"""The simulated backend: a resolved run in, a record out, in virtual time.
+
+Same setup and seed, same bytes: time is integer nanoseconds, every random stream has its own name
+and seed, and SimPy orders simultaneous events by when they were scheduled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Literal
+
+import numpy as np
+
+from blink.model.energy import wall_power_w
+from blink.model.errors import BadInput
+from blink.model.metrics import makespan_s
+from blink.model.random import stream_of
+from blink.model.record import RunRecord
+from blink.model.setup import RunSetup
+from blink.ring_protocol.states import Outcome
+from blink.sim.assembly import Assembly, assemble
+
+NAME: Final = "sim"
+CLOCK: Final[Literal["virtual", "wall"]] = "virtual"
+CAPABILITIES: Final = frozenset(
+    {"ring", "launch_window", "faults.delayed_visibility", "faults.cancel", "faults.client_timeout"}
+    | {"interference", "host_resident", "energy"}
+)
+
+
+class SimBackend:
+    """The SimPy twin behind the backend interface."""
+
+    name = NAME
+    clock = CLOCK
+    capabilities = CAPABILITIES
+
+    def run(
+        self,
+        setup: RunSetup,
+        *,
+        commit: str,
+        progress: Callable[[int], None] = lambda ended: None,
+    ) -> RunRecord:
+        """Run ``setup`` until every request has ended; ``progress(ended)`` is called as they do.
+
+        Raises BadInput for a request that could never be served.
+        """
+        check_servable(setup)
+        parts = assemble(setup, stream_of(setup.seed), progress)
+        processes = [parts.env.process(process) for process in parts.processes]
+        del processes
+        parts.env.run()
+        return _record(setup, parts, commit)
+
+
+def check_servable(setup: RunSetup) -> None:
+    """Refuse, before anything runs, a request that no slot or no KV cache could ever hold."""
+    workload, ring = setup.workload, setup.ring
+    limits = (
+        ("prompt", workload.input_tokens, ring.prompt_tokens_max, "ring.prompt_tokens_max"),
+        ("output", workload.output_tokens, ring.output_tokens_max, "ring.output_tokens_max"),
+        (
+            "context",
+            workload.input_tokens + workload.output_tokens,
+            setup.kv_blocks_total * setup.kv_block_tokens,
+            f"the KV cache of {setup.gpu.name}",
+        ),
+    )
+    for what, tokens, limit, where in limits:
+        too_long = tokens > limit
+        if too_long.any():
+            first = int(np.argmax(too_long))
+            raise BadInput(
+                f"request {first} of the workload has a {what} of {tokens[first]} tokens, "
+                f"{where} holds {limit} ({int(too_long.sum())} such requests): "
+                "raise the limit or set workload.input_tokens_max to leave them out"
+            )
+
+
+def _record(setup: RunSetup, parts: Assembly, commit: str) -> RunRecord:
+    recorder = parts.recorder
+    _count(setup, parts)
+    record = RunRecord(
+        label=setup.label,
+        system=setup.system,
+        condition=setup.condition,
+        backend=NAME,
+        seed=setup.seed,
+        commit=commit,
+        requests=recorder.request_table(),
+        steps=recorder.step_table(),
+        decode_ranges=recorder.decode_ranges(),
+        counters=dict(sorted(recorder.counters.items())),
+        energy_j=None,
+        host_cpu_on_token_path_ns=_host_cpu_ns(parts),
+        scenario=setup.scenario,
+        marks=recorder.marks,
+    )
+    record.energy_j = _energy_j(setup, parts, record)
+    return record
+
+
+def _host_cpu_ns(parts: Assembly) -> int:
+    """Host CPU time spent for tokens; on Blink no host process exists to spend any."""
+    if parts.host is None or parts.api is None:
+        return 0
+    on_host = parts.host.plane.front_end == "api_server"
+    return parts.host.noise.cpu_ns + (parts.api.noise.cpu_ns if on_host else 0)
+
+
+def _count(setup: RunSetup, parts: Assembly) -> None:
+    """Counters at the end of a run, those that the invariants read among them."""
+    count = parts.recorder.count
+    kv = parts.engine.kv
+    count("gpu_busy_ns", parts.engine.gpu_busy_ns)
+    count("kv_blocks_total", kv.blocks_total)
+    count("kv_blocks_leaked", kv.blocks_total - kv.blocks_free)
+    count("preemptions", sum(parts.recorder.preemptions))
+    if parts.gpu is not None and parts.dpu is not None:
+        _count_ring(setup, parts)
+    if parts.host is not None and parts.api is not None:
+        count("host_engine_cpu_ns", parts.host.noise.cpu_ns)
+        count("host_api_cpu_ns", parts.api.noise.cpu_ns)
+
+
+def _count_ring(setup: RunSetup, parts: Assembly) -> None:
+    count = parts.recorder.count
+    assert parts.gpu is not None and parts.dpu is not None
+    window, reader = parts.gpu.window, parts.dpu.front_end.reader
+    count("graph_fallbacks", parts.gpu.graphs.fallbacks)
+    if setup.launch_mode == "fire_and_forget":
+        count("window_launches_max", window.max_launches)
+        count("launches", window.launches_total)
+        count("relaunches", window.relaunches)
+    count("dpu_busy_ns", parts.dpu.busy_ns)
+    count("polls", reader.polls)
+    count("polls_empty", reader.polls_empty)
+    count("link_bytes", parts.dpu.transport.bytes_moved)
+    count("link_ops", parts.dpu.transport.ops_posted)
+    count("slots_not_empty", parts.dpu.slots_not_empty())
+    recorder = parts.recorder
+    completed = (int(Outcome.STOP), int(Outcome.LENGTH))
+    missing = sum(
+        abs(wanted - got)
+        for wanted, got, outcome in zip(
+            recorder.output_tokens, recorder.streamed_tokens, recorder.outcome, strict=True
+        )
+        if outcome in completed
+    )
+    count("tokens_not_streamed", missing)
+
+
+def _energy_j(setup: RunSetup, parts: Assembly, record: RunRecord) -> float | None:
+    """Wall energy of the run: server, GPU and, for Blink, the DPU; neighbours' cores included."""
+    seconds = makespan_s(record)
+    if not seconds:
+        return None
+    own_cores = _host_cpu_ns(parts) / 1e9 / seconds
+    neighbours = sum(each.threads for each in setup.interference.neighbours)
+    power_w = wall_power_w(
+        setup.gpu,
+        setup.host,
+        setup.dpu if parts.dpu is not None else None,
+        gpu_busy=min(1.0, parts.engine.gpu_busy_ns / 1e9 / seconds),
+        cores_busy=own_cores + neighbours,
+    )
+    return power_w * seconds

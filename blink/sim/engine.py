@@ -1,0 +1,175 @@
+"""What every engine in the twin shares: a running batch, its KV ledger, and decode steps in bulk.
+
+Between two events that change the batch all decode steps are alike: the same sequences, one token
+longer each time. They are computed as one *segment*, an array of exact end times, and waited for
+with one event. A segment may be cut short, at a step boundary, when something arrives that the
+scheduler would have seen there. The times are the same as if each step had been waited for
+(``engine.fast_forward = false`` does that, and a test compares the two).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol
+
+import numpy as np
+
+from blink.model.policy import KvLedger
+from blink.model.record import Int64Array
+from blink.model.timing import StepTime
+from blink.ring_protocol.states import Outcome
+from blink.sim.batch import RunningBatch, Sequence
+from blink.sim.clock import Clock
+from blink.sim.recorder import Recorder
+
+SEGMENT_STEPS_MAX: Final = 128
+"""Longest segment: computing further ahead is wasted when an arrival cuts it."""
+
+
+class OutputSink(Protocol):
+    """Where an engine's tokens go: the front end, on whichever processor it runs."""
+
+    def produced(self, outputs: list[tuple[int, int]]) -> None:
+        """Outputs of consecutive steps: when each leaves the engine, ns, and its tokens.
+
+        The sink reports each step's delivery to the recorder, in order, when it can know it.
+        """
+
+    def published(self) -> None:
+        """All that was produced so far may be read by now."""
+
+
+@dataclass(slots=True)
+class Segment:
+    """Decode steps in flight; int64 arrays of shape (steps,), ns.
+
+    ``ready_ns`` says when outputs leave the engine: on the GPU when the step ends; on a host later,
+    by then ``lag_steps`` steps behind, the first of them perhaps that of the step before the
+    segment, with ``carried_tokens``. ``delivered`` outputs have left.
+    """
+
+    launched_ns: Int64Array
+    gpu_ns: Int64Array
+    ends_ns: Int64Array
+    ready_ns: Int64Array
+    lag_steps: int = 0
+    carried_tokens: int | None = None
+    delivered: int = 0
+
+
+class Engine:
+    """The running batch and everything that moves when a step ends."""
+
+    def __init__(
+        self,
+        env: Clock,
+        timing: StepTime,
+        kv: KvLedger,
+        recorder: Recorder,
+        sink: OutputSink,
+        *,
+        fast_forward: bool,
+    ) -> None:
+        self.env = env
+        self.timing = timing
+        self.kv = kv
+        self.recorder = recorder
+        self.sink = sink
+        self.batch = RunningBatch()
+        self.segment_steps_max = SEGMENT_STEPS_MAX if fast_forward else 1
+        self.in_flight: Segment | None = None
+        self.gpu_busy_ns = 0
+        self.on_leave: Callable[[Sequence, int], None] = lambda sequence, when_ns: None
+
+    @property
+    def blocks_reserved(self) -> int:
+        """Blocks that the running batch's next step takes: no admission may use them."""
+        return self.kv.blocks_of_step(self.batch.ordinal)
+
+    def steps_ahead(self) -> int:
+        """How many decode steps are certain to be alike; 0 if the KV cache lacks room for one."""
+        steps = min(self.batch.steps_to_next_change(), self.segment_steps_max)
+        return self.kv.steps_that_fit(self.batch.ordinal, steps)
+
+    def commit(self, segment: Segment, steps: int) -> None:
+        """The first ``steps`` steps of ``segment`` have run: account for all of them."""
+        batch = self.batch
+        self.in_flight = None
+        self.recorder.add_steps(
+            segment.launched_ns[:steps],
+            segment.gpu_ns[:steps],
+            segment.ends_ns[:steps],
+            batch=len(batch),
+            prefill_tokens=0,
+            context_tokens=batch.context_tokens,
+        )
+        self.gpu_busy_ns += int(segment.gpu_ns[:steps].sum())
+        self._flush(segment, steps - segment.lag_steps)
+        self.kv.grow(batch.ordinal, steps)
+        batch.advance(steps)
+
+    def catch_up(self) -> None:
+        """Hand over the outputs of steps in flight that are ready by now."""
+        segment = self.in_flight
+        if segment is not None:
+            self._flush(segment, int(np.searchsorted(segment.ready_ns, self.env.now, "right")))
+
+    def _flush(self, segment: Segment, outputs: int) -> None:
+        """Hand the first ``outputs`` outputs of ``segment`` to the sink, unless handed over."""
+        assert outputs >= segment.delivered, "a segment was cut in its past"
+        if outputs == segment.delivered:
+            return
+        ready = segment.ready_ns[segment.delivered : outputs].tolist()
+        tokens = [len(self.batch)] * len(ready)
+        if segment.delivered == 0 and segment.carried_tokens is not None:
+            tokens[0] = segment.carried_tokens
+        segment.delivered = outputs
+        self.sink.produced(list(zip(ready, tokens, strict=True)))
+
+    def record_step(
+        self, launched_ns: int, gpu_ns: int, end_ns: int, *, batch: int, prefill_tokens: int
+    ) -> int:
+        """Record a single step (prefill or mixed); return its row."""
+        self.gpu_busy_ns += gpu_ns
+        return self.recorder.add_steps(
+            launched_ns,
+            gpu_ns,
+            np.array([end_ns], dtype=np.int64),
+            batch=batch,
+            prefill_tokens=prefill_tokens,
+            context_tokens=self.batch.context_tokens,
+        )
+
+    def first_token(self, sequence: Sequence, row: int) -> bool:
+        """``sequence`` got its first token from step ``row``; return whether it goes on."""
+        sequence.generated = 1
+        self.recorder.first_step[sequence.key] = row
+        return sequence.tokens_wanted > 1
+
+    def start_decoding(self, sequence: Sequence) -> None:
+        """From the next step on ``sequence`` decodes."""
+        self.batch.join(sequence, sequence.prompt_tokens)
+        self.kv.start_growing(sequence.key, self.batch.ordinal)
+
+    def take_out(self, sequence: Sequence) -> None:
+        """Remove ``sequence`` from the batch, give its blocks back, note what it decoded."""
+        first = sequence.joined
+        context = self.kv.release(sequence.key, self.batch.ordinal, growing=True)
+        self.batch.leave(sequence, context)
+        self.recorder.add_range(sequence.key, first, self.batch.ordinal)
+
+    def end(self, sequence: Sequence, outcome: Outcome, row: int | None) -> None:
+        """The one and only end of ``sequence``: when step ``row`` is delivered, or now."""
+        tokens = sequence.generated
+        if row is None:
+            self.recorder.finish(sequence.key, outcome, tokens, self.env.now)
+        else:
+            finish = partial(self.recorder.finish, sequence.key, outcome, tokens)
+            self.recorder.when_delivered(row, finish)
+
+    def natural_outcome(self, sequence: Sequence) -> Outcome:
+        """STOP if the model ended by itself, LENGTH if the client's limit cut it."""
+        by_limit = sequence.truth.output_tokens > sequence.request.output_tokens_max
+        return Outcome.LENGTH if by_limit else Outcome.STOP

@@ -1,0 +1,1 @@
+"""The twin's processes, one family a file: client, link, DPU, GPU, host."""

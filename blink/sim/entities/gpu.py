@@ -1,0 +1,275 @@
+"""The GPU-resident scheduler: scan, claim, launch, publish, relaunch, with no host in sight.
+
+A generator that calls the same protocol objects and the same policy as a real kernel would: it
+finds prompts in the ring's own bytes, claims them by compare-and-swap, counts every launch in the
+window and publishes every token. What it adds is time: how long a launch, a scan and a step take.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+
+import numpy as np
+
+from blink.model.policy import Action, GraphCache, Limits, decide
+from blink.model.record import Int64Array, Mark
+from blink.ring_protocol.ring import SchedulerRing
+from blink.ring_protocol.states import Outcome
+from blink.ring_protocol.window import LaunchWindow
+from blink.sim.batch import Sequence
+from blink.sim.clock import Alarm, Clock, Process
+from blink.sim.engine import Engine, Segment
+from blink.sim.memory import RingInbox
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchCosts:
+    """What the device-side control plane adds, ns; ``prefill_slowdown`` is a factor (>= 1).
+
+    ``step_ns`` is launch plus completion detection, all in; ``tail_ns`` a tail relaunch;
+    ``scan_ns`` one pass over all slots. In tail-chain mode the scheduler is not resident during a
+    step: no SM is lost (``prefill_slowdown`` 1.0), and there is no launch budget.
+    """
+
+    step_ns: int
+    tail_ns: int
+    scan_ns: int
+    prefill_slowdown: float
+    windowed: bool = True
+
+
+class GpuScheduler:
+    """The persistent scheduler of one GPU. ``run`` is its process."""
+
+    def __init__(
+        self,
+        env: Clock,
+        engine: Engine,
+        ring: SchedulerRing,
+        inbox: RingInbox,
+        window: LaunchWindow,
+        costs: LaunchCosts,
+        limits: Limits,
+        graphs: GraphCache,
+        world: Callable[[int], Sequence],
+    ) -> None:
+        self.env = env
+        self.engine = engine
+        self.ring = ring
+        self.inbox = inbox
+        self.window = window
+        self.costs = costs
+        self.limits = limits
+        self.graphs = graphs
+        self.alarm = Alarm(env)
+        self.waiting: deque[Sequence] = deque()
+        self._world = world
+        self._cancels: list[int] = []
+        self._held: dict[int, Sequence] = {}
+        inbox.on_arrival = self.alarm.signal
+
+    def run(self) -> Process:
+        """Scan, decide, launch, for ever."""
+        while True:
+            self._collect()
+            headroom = self.window.headroom if self.costs.windowed else 2
+            decision = decide(
+                [s.prompt_tokens for s in islice(self.waiting, self.limits.prefill_batch_max)],
+                len(self.engine.batch),
+                headroom,
+                self.engine.kv,
+                self.graphs,
+                self.limits,
+                self.engine.blocks_reserved,
+            )
+            if decision.action is Action.PREFILL:
+                yield from self._prefill(decision.prefill_count)
+            elif decision.action is Action.DECODE:
+                yield from self._decode()
+            elif decision.action is Action.RELAUNCH:
+                yield self.env.timeout(self.costs.tail_ns)
+                self._relaunch(self.env.now - self.costs.tail_ns)
+            else:
+                yield from self._idle()
+
+    def _idle(self) -> Process:
+        """Nothing to launch: the scan goes round until something is seen."""
+        assert not self.engine.batch and not self.waiting, "idle with claimable work (WORK)"
+        seen_ns = self.inbox.next_seen_ns(self.costs.scan_ns)
+        yield self.alarm.wait(seen_ns)
+
+    # --- seeing ------------------------------------------------------------------------------
+
+    def _collect(self) -> None:
+        """Take what a scan that ended by now has seen: prompts to claim, cancels to honour."""
+        slots, cancels = self.inbox.take(self.env.now - self.costs.scan_ns)
+        for slot in self.ring.scan(slots) if slots else ():
+            claimed = self.ring.claim(slot)
+            assert claimed is not None, "the only scheduler lost a claim"
+            sequence = self._world(claimed.request_id)
+            sequence.slot = slot
+            self._held[slot] = sequence
+            self.waiting.append(sequence)
+            self.engine.recorder.slot[sequence.key] = slot
+        for slot in cancels:
+            self._honour_cancel(slot)
+
+    def _honour_cancel(self, slot: int) -> None:
+        """End a request whose client left, wherever it is; a late cancel finds nothing."""
+        sequence = self._held.get(slot)
+        if sequence is None:
+            return
+        outcome = self.ring.cancelled(slot)
+        if not outcome:
+            return
+        if sequence.running:
+            self.engine.take_out(sequence)
+        else:
+            self.waiting.remove(sequence)
+        self._complete(sequence, outcome, None)
+        self.engine.sink.published()
+
+    def _complete(self, sequence: Sequence, outcome: Outcome, row: int | None) -> None:
+        self.ring.complete(sequence.slot, outcome)
+        del self._held[sequence.slot]
+        self.engine.end(sequence, outcome, row)
+
+    # --- launching ---------------------------------------------------------------------------
+
+    def _launch(self, count: int) -> None:
+        """Count ``count`` launches, whose times are accounted for, crossing windows as needed."""
+        if not self.costs.windowed:
+            return
+        while count > self.window.headroom:
+            count -= self.window.headroom
+            self.window.launch(self.window.headroom)
+            self.window.relaunch()
+        self.window.launch(count)
+
+    def _relaunch(self, began_ns: int) -> None:
+        self.window.relaunch()
+        self.engine.recorder.mark(Mark("scheduler", "tail relaunch", began_ns, self.costs.tail_ns))
+
+    def _prefill(self, count: int) -> Process:
+        """Pause the batch, compute ``count`` prompts in one graph, merge them into the batch."""
+        engine = self.engine
+        group = [self.waiting.popleft() for _ in range(count)]
+        prompts = [sequence.prompt_tokens for sequence in group]
+        padded = self.graphs.prefill(prompts)
+        longest = max(prompts)
+        pairs = count * longest * (longest + 1) // 2
+        gpu_ns = int(engine.timing.prefill_ns(padded, pairs) * self.costs.prefill_slowdown)
+        began_ns = self.env.now
+        for sequence in group:
+            engine.kv.admit(sequence.key, sequence.prompt_tokens)
+            engine.recorder.scheduled(sequence.key, began_ns)
+        paused = [sequence.slot for sequence in engine.batch.sequences.values()]
+        self.ring.pause_all(paused)
+        self._launch(1)
+        yield self.env.timeout(self.costs.step_ns + gpu_ns)
+        self.ring.resume_all(paused)
+        first = sum(sequence.generated == 0 for sequence in group)
+        row = engine.record_step(began_ns, gpu_ns, self.env.now, batch=0, prefill_tokens=padded)
+        engine.sink.produced([(self.env.now, first)])
+        for sequence in group:
+            self._merge(sequence, row)
+        engine.sink.published()
+
+    def _merge(self, sequence: Sequence, row: int) -> None:
+        """A prompt is computed: publish its first token, or go on where a preemption stopped it."""
+        engine = self.engine
+        if sequence.generated:
+            self.ring.resume(sequence.slot)
+            engine.start_decoding(sequence)
+            return
+        goes_on = engine.first_token(sequence, row)
+        self.ring.first_token(sequence.slot)
+        if goes_on:
+            engine.start_decoding(sequence)
+        else:
+            engine.kv.release(sequence.key, 0, growing=False)
+            self._complete(sequence, engine.natural_outcome(sequence), row)
+
+    def _decode(self) -> Process:
+        """Run as many like steps as nothing interrupts, then publish what they produced."""
+        engine = self.engine
+        steps = engine.steps_ahead()
+        if steps == 0:
+            self._preempt()
+            return
+        if self.waiting and self.costs.windowed:
+            steps = min(steps, self.window.headroom)
+        segment = self._segment(steps)
+        engine.in_flight = segment
+        ends = segment.ends_ns
+        last = self._cut(ends, steps - 1)
+        while self.env.now < ends[last]:
+            yield self.alarm.wait(int(ends[last]))
+            if self.env.now < ends[last]:
+                last = self._cut(ends, last)
+        steps = last + 1
+        self._mark_relaunches(segment, steps)
+        self._launch(steps)
+        engine.commit(segment, steps)
+        advance = self.ring.advance
+        for sequence in engine.batch.sequences.values():
+            advance(sequence.slot, steps)
+        self._finish_due()
+        engine.sink.published()
+
+    def _segment(self, steps: int) -> Segment:
+        """Compute when each of ``steps`` steps ends, tail relaunches between them included."""
+        batch = self.engine.batch
+        graph_batch = self.graphs.decode_batch(len(batch))
+        gpu_ns = self.engine.timing.decode_ns(len(batch), batch.context_tokens, steps, graph_batch)
+        cycle_ns = gpu_ns + self.costs.step_ns
+        if self.costs.windowed:
+            cycle_ns[self.window.headroom :: self.window.max_launches] += self.costs.tail_ns
+        ends_ns = self.env.now + np.cumsum(cycle_ns)
+        return Segment(ends_ns - gpu_ns - self.costs.step_ns, gpu_ns, ends_ns, ends_ns)
+
+    def _mark_relaunches(self, segment: Segment, steps: int) -> None:
+        if not self.costs.windowed:
+            return
+        headroom, size = self.window.headroom, self.window.max_launches
+        for index in range(headroom, steps, size):
+            began_ns = int(segment.launched_ns[index]) - self.costs.tail_ns
+            self.engine.recorder.mark(
+                Mark("scheduler", "tail relaunch", began_ns, self.costs.tail_ns)
+            )
+
+    def _cut(self, ends: Int64Array, last: int) -> int:
+        """Return the step after which the scheduler acts on what has become visible, if anything.
+
+        It is looked for before every wait: a word may have become visible during the last scan.
+        """
+        if self.inbox.cancels or (
+            not self.waiting and len(self.engine.batch) < self.limits.batch_max
+        ):
+            seen_ns = self.inbox.next_seen_ns(self.costs.scan_ns)
+            if seen_ns is not None:
+                return min(last, int(np.searchsorted(ends, seen_ns)))
+        return last
+
+    def _finish_due(self) -> None:
+        """Complete whoever emitted the last token, and note whose client leaves now."""
+        engine = self.engine
+        row = engine.recorder.steps - 1
+        for sequence in engine.batch.due():
+            if sequence.finish <= engine.batch.ordinal:
+                engine.take_out(sequence)
+                self._complete(sequence, engine.natural_outcome(sequence), row)
+            else:
+                engine.recorder.when_delivered(row, partial(engine.on_leave, sequence))
+
+    def _preempt(self) -> None:
+        """The KV cache is full: the newest sequence gives its blocks back, first in line."""
+        sequence = self.engine.batch.newest
+        self.engine.take_out(sequence)
+        self.engine.recorder.preemptions[sequence.key] += 1
+        self.ring.pause(sequence.slot)
+        self.waiting.appendleft(sequence)

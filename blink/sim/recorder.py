@@ -1,0 +1,193 @@
+"""Collects a run as it happens and turns it into the tables of a record."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from blink.model.record import (
+    ABSENT,
+    STEP_DECODE,
+    STEP_MIXED,
+    STEP_PREFILL,
+    DecodeRanges,
+    Int64Array,
+    Mark,
+    RequestTable,
+    StepTable,
+)
+from blink.model.workload import Workload
+from blink.ring_protocol.states import Outcome
+
+MARKS_MAX: Final = 50_000
+"""Timeline marks kept; later ones are counted, not kept."""
+
+_COLUMNS: Final = ("launched", "start", "end", "batch", "prefill", "context")
+
+
+class Recorder:
+    """Appends only. Steps go to growing int64 columns, requests to plain lists (one int a cell)."""
+
+    def __init__(self, workload: Workload) -> None:
+        count = len(workload.arrival_ns)
+        self.workload = workload
+        self.arrival_ns: list[int] = workload.arrival_ns.tolist()
+        self.submitted_ns = [ABSENT] * count
+        self.scheduled_ns = [ABSENT] * count
+        self.first_token_ns = [ABSENT] * count
+        self.finish_ns = [ABSENT] * count
+        self.output_tokens = [0] * count
+        self.outcome = [int(Outcome.NONE)] * count
+        self.slot = [ABSENT] * count
+        self.preemptions = [0] * count
+        self.first_step = [ABSENT] * count
+        self.delivered_ns: list[int] = []
+        self.streamed_tokens = [0] * count
+        self.steps = 0
+        self.marks: list[Mark] = []
+        self.counters: dict[str, int] = {}
+        self.on_finish: Callable[[int, int], None] = lambda request, when_ns: None
+        self._columns = {name: np.empty(4096, dtype=np.int64) for name in _COLUMNS}
+        self._ranges: list[tuple[int, int, int]] = []
+        self._on_delivery: deque[tuple[int, Callable[[int], None]]] = deque()
+
+    def count(self, name: str, amount: int = 1) -> None:
+        """Add to a named counter."""
+        self.counters[name] = self.counters.get(name, 0) + amount
+
+    def mark(self, mark: Mark) -> None:
+        """Keep a timeline mark, or count it once there are too many."""
+        if len(self.marks) < MARKS_MAX:
+            self.marks.append(mark)
+        else:
+            self.count("marks_dropped")
+
+    def add_steps(
+        self,
+        launched_ns: Int64Array | int,
+        gpu_ns: Int64Array | int,
+        end_ns: Int64Array,
+        *,
+        batch: int,
+        prefill_tokens: int,
+        context_tokens: int,
+    ) -> int:
+        """Append steps that end at ``end_ns``; return the row of the first.
+
+        ``context_tokens`` is the batch's context before the first of them; it grows by ``batch``.
+        """
+        first, count = self.steps, len(end_ns)
+        self._reserve(first + count)
+        rows = slice(first, first + count)
+        columns = self._columns
+        columns["launched"][rows] = launched_ns
+        columns["start"][rows] = end_ns - gpu_ns
+        columns["end"][rows] = end_ns
+        columns["batch"][rows] = batch
+        columns["prefill"][rows] = prefill_tokens
+        columns["context"][rows] = (
+            context_tokens
+            if count == 1
+            else range(context_tokens, context_tokens + count * batch, batch)
+        )
+        self.steps += count
+        return first
+
+    def _reserve(self, rows: int) -> None:
+        if rows > len(self._columns["end"]):
+            for name, column in self._columns.items():
+                grown = np.empty(max(2 * len(column), rows), dtype=np.int64)
+                grown[: self.steps] = column[: self.steps]
+                self._columns[name] = grown
+
+    def delivered(self, when_ns: int) -> None:
+        """The flush of the next undelivered step reaches the clients at ``when_ns``."""
+        row = len(self.delivered_ns)
+        self.delivered_ns.append(when_ns)
+        while self._on_delivery and self._on_delivery[0][0] == row:
+            self._on_delivery.popleft()[1](when_ns)
+
+    def when_delivered(self, row: int, action: Callable[[int], None]) -> None:
+        """Call ``action(when_ns)`` as soon as it is known when step ``row`` is delivered."""
+        if row < len(self.delivered_ns):
+            action(self.delivered_ns[row])
+        else:
+            assert not self._on_delivery or self._on_delivery[-1][0] <= row
+            self._on_delivery.append((row, action))
+
+    def streamed(self, request: int, first: int, count: int) -> None:
+        """The front end streams tokens ``first`` .. ``first + count - 1``: in order, each once."""
+        assert self.streamed_tokens[request] == first, f"request {request}: tokens out of order"
+        self.streamed_tokens[request] = first + count
+
+    def scheduled(self, request: int, when_ns: int) -> None:
+        """The engine first works on ``request`` at ``when_ns``."""
+        if self.scheduled_ns[request] == ABSENT:
+            self.scheduled_ns[request] = when_ns
+
+    def add_range(self, request: int, first: int, end: int) -> None:
+        """``request`` got a token from each decode step of ordinals ``first`` .. ``end`` - 1."""
+        if end > first:
+            self._ranges.append((request, first, end))
+
+    def finish(self, request: int, outcome: Outcome, tokens: int, when_ns: int) -> None:
+        """The one and only end of a request."""
+        assert self.outcome[request] == Outcome.NONE, f"request {request} ends twice"
+        self.outcome[request] = int(outcome)
+        self.output_tokens[request] = tokens
+        self.finish_ns[request] = when_ns
+        self.on_finish(request, when_ns)
+
+    def request_table(self) -> RequestTable:
+        """The requests, in order of arrival."""
+        self._settle_first_tokens()
+
+        def column(values: list[int]) -> Int64Array:
+            return np.array(values, dtype=np.int64)
+
+        return RequestTable(
+            arrival_ns=column(self.arrival_ns),
+            input_tokens=self.workload.input_tokens.astype(np.int64),
+            output_tokens_wanted=self.workload.output_tokens.astype(np.int64),
+            output_tokens=column(self.output_tokens),
+            submitted_ns=column(self.submitted_ns),
+            scheduled_ns=column(self.scheduled_ns),
+            first_token_ns=column(self.first_token_ns),
+            finish_ns=column(self.finish_ns),
+            outcome=np.array(self.outcome, dtype=np.int8),
+            slot=column(self.slot),
+            preemptions=column(self.preemptions),
+            first_step=column(self.first_step),
+        )
+
+    def _settle_first_tokens(self) -> None:
+        """A first token is out when the flush of its step is."""
+        for request, row in enumerate(self.first_step):
+            if row != ABSENT:
+                self.first_token_ns[request] = self.delivered_ns[row]
+
+    def step_table(self) -> StepTable:
+        """The steps, in order of time."""
+        columns = {name: column[: self.steps].copy() for name, column in self._columns.items()}
+        batch, prefill = columns["batch"], columns["prefill"]
+        kind = np.where(
+            batch == 0, STEP_PREFILL, np.where(prefill == 0, STEP_DECODE, STEP_MIXED)
+        ).astype(np.int8)
+        return StepTable(
+            launched_ns=columns["launched"],
+            start_ns=columns["start"],
+            end_ns=columns["end"],
+            delivered_ns=np.array(self.delivered_ns, dtype=np.int64),
+            kind=kind,
+            decode_batch=batch,
+            prefill_tokens=prefill,
+            context_tokens=columns["context"],
+        )
+
+    def decode_ranges(self) -> DecodeRanges:
+        """The ranges, in the order in which they ended."""
+        rows = np.array(self._ranges, dtype=np.int64).reshape(-1, 3)
+        return DecodeRanges(request=rows[:, 0], first=rows[:, 1], end=rows[:, 2])

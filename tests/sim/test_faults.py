@@ -1,0 +1,73 @@
+"""Whatever goes wrong, every request ends in exactly one outcome and nothing is left behind."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from blink.model.metrics import outcome_counts
+from blink.model.setup import FaultSetup, FrontEndSetup, RingSetup
+from blink.testing.invariants import violations
+from tests.setups import SYSTEMS, poisson, run, run_setup, varied
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_cancels_end_requests_and_leave_nothing(system: str) -> None:
+    faults = FaultSetup(cancel_fraction=0.5, cancel_after_tokens_max=50)
+    record = run(run_setup(system, workload=varied(80, 20.0), faults=faults))
+    outcomes = outcome_counts(record)
+    assert outcomes["cancelled"] > 10
+    assert outcomes["cancelled"] + outcomes["stop"] == 80
+    assert violations(record) == []
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_impatient_clients_end_requests_wherever_they_are(system: str) -> None:
+    """Overloaded, so that some give up in the queue, some in prefill, some while decoding."""
+    faults = FaultSetup(timeout_fraction=0.7, timeout_after_ns=400_000_000)
+    record = run(run_setup(system, workload=poisson(80, 60.0), faults=faults))
+    outcomes = outcome_counts(record)
+    assert outcomes["timed_out"] > 10
+    assert sum(outcomes.values()) == 80
+    assert violations(record) == []
+
+
+def test_a_cancel_is_honoured_within_one_step() -> None:
+    faults = FaultSetup(cancel_fraction=1.0, cancel_after_tokens_max=20)
+    record = run(run_setup(workload=poisson(20, 2.0), faults=faults))
+    table = record.requests
+    cancelled = np.flatnonzero(table.output_tokens < table.output_tokens_wanted)
+    assert len(cancelled) > 10
+    longest_ns = int((record.steps.end_ns - record.steps.launched_ns).max())
+    for request in cancelled:
+        last_token_ns = record.token_times_ns(int(request))[-1]
+        assert table.finish_ns[request] - last_token_ns < 2 * longest_ns
+
+
+def test_delayed_visibility_loses_and_reorders_nothing() -> None:
+    faults = FaultSetup(extra_visibility_ns_max=5_000_000)
+    delayed = run(run_setup(workload=varied(80, 20.0), faults=faults))
+    assert outcome_counts(delayed) == {"stop": 80}
+    assert violations(delayed) == []
+
+
+def test_a_full_ring_holds_back_and_loses_nothing() -> None:
+    record = run(run_setup(workload=varied(80, 40.0), ring=RingSetup(slots=4)))
+    assert record.counters["submissions_held_back"] > 0
+    assert outcome_counts(record) == {"stop": 80}
+    assert int(record.requests.slot.max()) <= 3
+    assert violations(record) == []
+
+
+def test_a_full_queue_rejects_and_says_so() -> None:
+    record = run(
+        run_setup(
+            workload=varied(80, 400.0),
+            ring=RingSetup(slots=4),
+            front_end=FrontEndSetup(queue_max=8),
+        )
+    )
+    outcomes = outcome_counts(record)
+    assert outcomes["rejected"] > 0
+    assert sum(outcomes.values()) == 80
+    assert violations(record) == []
