@@ -101,4 +101,4 @@ def profile(name: str) -> ControlPlane:
 
 def names() -> list[str]:
     """Catalogue names of the control planes."""
-    return list(catalogue("control_planes.toml"))
+    return [name for name in catalogue("control_planes.toml") if not name.startswith("_")]

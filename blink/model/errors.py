@@ -35,7 +35,8 @@ class Problem:
 
     def __str__(self) -> str:
         parts = [self.where, self.key, self.message]
-        return ": ".join(part for part in parts if part)
+        line = ": ".join(part for part in parts if part)
+        return " ".join(line.splitlines())  # an override or a name may hold line ends
 
 
 class ScenarioError(BadInput):

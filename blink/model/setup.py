@@ -71,6 +71,7 @@ class RunSetup:
     kv_blocks_total: int
     kv_block_tokens: int = 16
     graph_cache: bool = True
+    prefix_caching: bool = False
     launch_mode: LaunchMode = "fire_and_forget"
     window_launches_max: int = 120
     fast_forward: bool = True

@@ -59,10 +59,15 @@ class EngineEfficiency:
 
 
 def engine(name: str) -> EngineEfficiency:
-    """An engine's constants by name. Raises ``UnknownName``."""
-    found = entry("engines.toml", "engine", name)
+    """An engine's constants by name; ``name+greedy`` serves at temperature 0.
+
+    Raises ``UnknownName`` with the nearest known names.
+    """
+    base, _, sampling = name.partition("+")
+    found = entry("engines.toml", "engine", base if sampling in ("", "greedy") else name)
     numbers = {each.name: found.number(each.name) for each in fields(EngineEfficiency)[1:-1]}
-    return EngineEfficiency(name=found.name, provenance=found.constants, **numbers)
+    made = EngineEfficiency(name=found.name, provenance=found.constants, **numbers)
+    return made.greedy() if sampling else made
 
 
 class StepTime:

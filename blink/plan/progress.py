@@ -6,13 +6,13 @@ import sys
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Final
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bar
+from typing import TYPE_CHECKING, Final
 
 from blink.plan.runner import PlannedRun, Result
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
 
 UPDATES: Final = 100
 """How often, at most, a run's bar moves."""
@@ -25,16 +25,7 @@ class Progress:
         self._plan = plan
         self._begun_s = time.monotonic()
         self._done = 0
-        console = Console(stderr=True)
-        self._bar: Bar | None = None
-        if console.is_terminal:
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-            )
-            self._bar = Bar(*columns, console=console, transient=True)
+        self._bar = _bar() if sys.stderr.isatty() else None
         self._tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> Progress:
@@ -72,3 +63,13 @@ class Progress:
                 f"[{self._done}/{len(self._plan)}] {result.record.label}: "
                 f"{len(result.record.requests)} requests ({seconds:.1f} s)\n"
             )
+
+
+def _bar() -> Bar:
+    """A bar for terminals. Imported only there: nobody else should wait for it."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    console = Console(stderr=True)
+    return Progress(*columns, TimeElapsedColumn(), console=console, transient=True)

@@ -176,6 +176,17 @@ class SchedulerRing:
         self._store(self._flags[slot], word)
         self._held[slot] = word
 
+    def advance_all(self, slots: Iterable[int], count: int) -> None:
+        """`advance` each of `slots` by `count`: what a batch does, at two thirds of the price."""
+        held, ceiling, flags, store = self._held, self._ceiling, self._flags, self._store
+        tokens = count << TOKENS_SHIFT
+        for slot in slots:
+            word = held[slot] + tokens
+            if count < 1 or word > ceiling[slot]:
+                raise self._cannot_advance(slot, count)
+            store(flags[slot], word)
+            held[slot] = word
+
     def pause(self, slot: int) -> None:
         """Let a decoding slot stand still."""
         word = self._held[slot]

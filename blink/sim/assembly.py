@@ -154,7 +154,15 @@ def _with_host(
     engine_noise = ThreadNoise(pressure, speed, streams("host.engine"))
     api = ApiServer(env, api_costs(setup), api_noise, recorder)
     engine = _engine(setup, env, recorder, api)
-    host = HostEngine(env, engine, plane, engine_noise, setup.limits, _graphs(setup))
+    host = HostEngine(
+        env,
+        engine,
+        plane,
+        engine_noise,
+        setup.limits,
+        _graphs(setup),
+        prefix_caching=setup.prefix_caching,
+    )
     api.engine = host
     clients = _clients(setup, env, api, recorder, world, progress)
     engine.on_leave = clients.tokens_suffice

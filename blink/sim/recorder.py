@@ -103,12 +103,13 @@ class Recorder:
                 grown[: self.steps] = column[: self.steps]
                 self._columns[name] = grown
 
-    def delivered(self, when_ns: int) -> None:
-        """The flush of the next undelivered step reaches the clients at ``when_ns``."""
-        row = len(self.delivered_ns)
-        self.delivered_ns.append(when_ns)
-        while self._on_delivery and self._on_delivery[0][0] == row:
-            self._on_delivery.popleft()[1](when_ns)
+    def delivered(self, times_ns: list[int]) -> None:
+        """The flushes of the next undelivered steps reach the clients at ``times_ns``."""
+        self.delivered_ns += times_ns
+        rows = len(self.delivered_ns)
+        while self._on_delivery and self._on_delivery[0][0] < rows:
+            row, action = self._on_delivery.popleft()
+            action(self.delivered_ns[row])
 
     def when_delivered(self, row: int, action: Callable[[int], None]) -> None:
         """Call ``action(when_ns)`` as soon as it is known when step ``row`` is delivered."""
@@ -118,10 +119,10 @@ class Recorder:
             assert not self._on_delivery or self._on_delivery[-1][0] <= row
             self._on_delivery.append((row, action))
 
-    def streamed(self, request: int, first: int, count: int) -> None:
-        """The front end streams tokens ``first`` .. ``first + count - 1``: in order, each once."""
-        assert self.streamed_tokens[request] == first, f"request {request}: tokens out of order"
-        self.streamed_tokens[request] = first + count
+    def streamed(self, request: int, tokens: int) -> None:
+        """The front end has streamed ``tokens`` tokens in all, in order and each once, and ends."""
+        assert self.streamed_tokens[request] == 0, f"request {request}: its stream ends twice"
+        self.streamed_tokens[request] = tokens
 
     def scheduled(self, request: int, when_ns: int) -> None:
         """The engine first works on ``request`` at ``when_ns``."""

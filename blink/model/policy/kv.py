@@ -18,7 +18,16 @@ class KvLedger:
     context ``c + (ordinal - o)``.
     """
 
-    __slots__ = ("_growing", "_held", "_offsets", "block_tokens", "blocks_free", "blocks_total")
+    __slots__ = (
+        "_growing",
+        "_held",
+        "_left",
+        "_offsets",
+        "block_tokens",
+        "blocks_free",
+        "blocks_taken",
+        "blocks_total",
+    )
 
     def __init__(self, blocks_total: int, block_tokens: int) -> None:
         assert blocks_total >= 1 and block_tokens >= 1
@@ -28,6 +37,8 @@ class KvLedger:
         self._offsets = [0] * block_tokens
         self._growing = 0
         self._held: dict[int, int] = {}
+        self.blocks_taken = 0
+        self._left: dict[int, tuple[int, int]] = {}
 
     def blocks_for(self, tokens: int) -> int:
         """Return the blocks that ``tokens`` tokens occupy."""
@@ -40,6 +51,7 @@ class KvLedger:
         assert blocks <= self.blocks_free, "admission beyond the free blocks: a policy bug"
         self._held[key] = context_tokens
         self.blocks_free -= blocks
+        self.blocks_taken += blocks
 
     def start_growing(self, key: int, ordinal: int) -> None:
         """From decode step ``ordinal`` on, ``key`` gains one token a step."""
@@ -87,6 +99,21 @@ class KvLedger:
             blocks += self._offsets[-step % self.block_tokens]
         assert blocks <= self.blocks_free, "growth beyond the free blocks: a policy bug"
         self.blocks_free -= blocks
+        self.blocks_taken += blocks
+
+    def remember(self, key: int, context_tokens: int) -> None:
+        """``key`` was just released but may come back: note what its blocks still hold.
+
+        Free blocks are reused oldest first, and of one sequence's blocks the last ones first.
+        """
+        blocks = context_tokens // self.block_tokens
+        freed_before = self.blocks_free - self.blocks_for(context_tokens)
+        self._left[key] = (blocks, self.blocks_taken + freed_before)
+
+    def recall(self, key: int) -> int:
+        """Return how many tokens of ``key`` are still in blocks that nobody has reused since."""
+        blocks, reused_from = self._left.pop(key, (0, 0))
+        return max(0, blocks - max(0, self.blocks_taken - reused_from)) * self.block_tokens
 
     @property
     def holders(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from blink.model.scenario.base import (
     Count,
@@ -157,10 +157,19 @@ class Scenario(Section):
     )
     expect: Expect = Expect()
 
-    @model_validator(mode="after")
-    def _no_run_twice(self) -> Self:
-        for key, values in (("systems", self.systems), ("conditions", self.conditions)):
-            twice = [value for value in values if values.count(value) > 1]
-            if twice:
-                raise conflict(f'{key} names "{twice[0]}" twice')
-        return self
+    @field_validator("systems", "conditions")
+    @classmethod
+    def _no_run_twice(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise conflict(f'names "{twice[0]}" twice')
+        return names
+
+    @field_validator("faults")
+    @classmethod
+    def _one_of_a_kind(cls, faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
+        kinds = [fault.kind for fault in faults]
+        twice = [kind for kind in kinds if kinds.count(kind) > 1]
+        if twice:
+            raise conflict(f'has the kind "{twice[0]}" twice')
+        return faults

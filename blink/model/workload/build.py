@@ -24,8 +24,10 @@ from blink.model.workload.traces import Trace, read_trace
 
 Int64Array = npt.NDArray[np.int64]
 RngFor = Callable[[str], np.random.Generator]
-"""Gives the random generator of a named stream. Arrivals, inputs and outputs have one each, so
-that a longer run begins like a shorter one, and a faster one has the same requests."""
+"""Gives a random generator of a named stream, each call a fresh one from the stream's start.
+
+Arrivals, inputs and outputs have one each, so that a longer run begins like a shorter one, and a
+faster one has the same requests."""
 
 NS_PER_S: Final = 1_000_000_000
 REQUESTS_MAX: Final = 50_000_000

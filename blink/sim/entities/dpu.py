@@ -67,6 +67,7 @@ class Dpu:
         self._tokenizers = [0] * costs.tokenizer_cores
         heapify(self._tokenizers)
         self._streaming_free_ns = 0
+        self._stream_costs: dict[int, tuple[int, int]] = {}
         self._queue: deque[Sequence] = deque()
         self._ready: deque[tuple[int, int]] = deque()
         self._committed_ns: int | None = None
@@ -147,15 +148,24 @@ class Dpu:
 
     def _flush(self, found_ns: int) -> None:
         """The poll at ``found_ns`` found every step that was ready by then: stream the tokens."""
+        arrived_ns = found_ns + self.costs.read_ns
+        delivered: list[int] = []
         while self._ready and self._ready[0][0] <= found_ns:
-            _, tokens = self._ready.popleft()
+            tokens = self._ready.popleft()[1]
+            flush_ns, busy_ns = self._stream_ns(tokens)
+            self._streaming_free_ns = max(arrived_ns, self._streaming_free_ns) + flush_ns
+            self.busy_ns += busy_ns
+            delivered.append(self._streaming_free_ns + self.costs.client_one_way_ns)
+        self.recorder.delivered(delivered)
+
+    def _stream_ns(self, tokens: int) -> tuple[int, int]:
+        """How long the streaming cores take for a flush of ``tokens``, and their work in all."""
+        known = self._stream_costs.get(tokens)
+        if known is None:
+            each_ns = self.costs.stream_ns_per_token
             rounds = -(-tokens // self.costs.streaming_cores)
-            arrived_ns = found_ns + self.costs.read_ns
-            self._streaming_free_ns = max(arrived_ns, self._streaming_free_ns) + round(
-                rounds * self.costs.stream_ns_per_token
-            )
-            self.busy_ns += round(tokens * self.costs.stream_ns_per_token)
-            self.recorder.delivered(self._streaming_free_ns + self.costs.client_one_way_ns)
+            known = self._stream_costs[tokens] = (round(rounds * each_ns), round(tokens * each_ns))
+        return known
 
     def _arm_poll(self) -> None:
         """See to it that the poll that will find the published tokens takes place."""
@@ -180,7 +190,8 @@ class Dpu:
         updates = self.front_end.on_metadata(self._metadata, due_ns)
         self._flush(due_ns)
         for update in updates:
-            self.recorder.streamed(update.request_id, update.first, update.tokens)
+            if update.outcome is not None:
+                self.recorder.streamed(update.request_id, update.first + update.tokens)
         if self.front_end.ops_waiting:
             self.env.at(due_ns + self.costs.read_ns, self._after_release)
         if len(updates) >= reader.slots_per_poll_max:

@@ -215,9 +215,7 @@ class GpuScheduler:
         self._mark_relaunches(segment, steps)
         self._launch(steps)
         engine.commit(segment, steps)
-        advance = self.ring.advance
-        for sequence in engine.batch.sequences.values():
-            advance(sequence.slot, steps)
+        self.ring.advance_all([s.slot for s in engine.batch.sequences.values()], steps)
         self._finish_due()
         engine.sink.published()
 

@@ -59,6 +59,8 @@ class HostEngine:
         noise: ThreadNoise,
         limits: Limits,
         graphs: GraphCache | None,
+        *,
+        prefix_caching: bool,
     ) -> None:
         self.env = env
         self.engine = engine
@@ -66,6 +68,7 @@ class HostEngine:
         self.noise = noise
         self.limits = limits
         self.graphs = graphs
+        self.prefix_caching = prefix_caching
         self.alarm = Alarm(env)
         self.waiting: deque[Sequence] = deque()
         self._filling: list[tuple[Sequence, int]] = []  # prompts admitted, tokens computed so far
@@ -166,8 +169,9 @@ class HostEngine:
 
     def _admit(self) -> None:
         sequence = self.waiting.popleft()
+        kept = min(self.engine.kv.recall(sequence.key), sequence.prompt_tokens - 1)
         self.engine.kv.admit(sequence.key, sequence.prompt_tokens)
-        self._filling.append((sequence, 0))
+        self._filling.append((sequence, kept))
         self.engine.recorder.scheduled(sequence.key, self.env.now)
 
     # --- the loop of one step ----------------------------------------------------------------
@@ -349,5 +353,7 @@ class HostEngine:
         """The KV cache is full: the newest sequence gives its blocks back, first in line again."""
         sequence = self.engine.batch.newest
         self.engine.take_out(sequence)
+        if self.prefix_caching:
+            self.engine.kv.remember(sequence.key, sequence.prompt_tokens)
         self.engine.recorder.preemptions[sequence.key] += 1
         self.waiting.appendleft(sequence)

@@ -1,0 +1,149 @@
+"""``blink fidelity``: predict measured runs of real servers, and say how far off the twin is.
+
+Nothing here is fitted: a measured run becomes a :class:`RunSetup` with the catalogue's constants,
+the twin runs the exact requests, and every figure is printed beside the measured one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from blink import backends
+from blink.model import control_plane, hardware, timing
+from blink.model.interference import host_pressure
+from blink.model.metrics import Objectives, summarise
+from blink.model.policy import Limits
+from blink.model.provenance import catalogue
+from blink.model.setup import RunSetup
+from blink.plan.measured import MeasuredRun, read_measured
+
+Row = dict[str, Any]
+METRICS: Final = (
+    *(f"{name}_ms.{part}" for name in ("ttft", "tpot", "itl") for part in ("mean", "p50", "p99")),
+    "output_tok_s",
+    "throughput_req_s",
+)
+IN_PROCESS: Final = {  # requests and tokens that never leave the engine's process
+    "api_request_ns": 0,
+    "api_tokenize_ns_per_token": 0,
+    "api_step_ns": 0,
+    "api_token_ns": 0,
+    "api_chunk_ns": 0,
+    "output_hop_ns": 0,
+}
+
+
+def compare_files(
+    files: Sequence[Path], *, model_config: Path | None = None, gpu: str | None = None
+) -> list[Row]:
+    """Predict every run of every file.
+
+    A row holds ``run``, ``condition``, ``file``, ``notes`` and ``metrics``: for each metric that
+    was measured ``{"predicted", "measured", "error"}``, the error relative to the measured value.
+    Raises BadInput before anything runs if a file cannot be used.
+    """
+    runs = [
+        (path, run)
+        for path in files
+        for run in read_measured(path, model_config=model_config, gpu=gpu)
+    ]
+    return [_row(path, run) for path, run in runs]
+
+
+def print_fidelity(rows: Sequence[Row], console: Console | None = None) -> None:
+    """Print one table a run: predicted, measured, error."""
+    console = console or Console()
+    for row in rows:
+        table = Table(box=box.SIMPLE_HEAD, title=f"{row['run']}, {row['condition']}")
+        table.title_justify = "left"
+        for heading in ("", "predicted", "measured", "error"):
+            table.add_column(heading, justify="left" if not heading else "right")
+        for metric, each in row["metrics"].items():
+            shown = (f"{each['predicted']:.4g}", f"{each['measured']:.4g}")
+            table.add_row(metric, *shown, f"{each['error']:+.1%}")
+        console.print(table)
+        console.print("; ".join(row["notes"]), style="dim")
+
+
+def setup_of(run: MeasuredRun) -> RunSetup:
+    """The twin's run of a measured run's exact requests.
+
+    Raises ModelDoesNotFit for a model that the GPU could not have held.
+    """
+    host = hardware.host(run.host)
+    plane = control_plane.profile("vllm").with_overrides({"api_tokenize_ns_per_token": 0})
+    if run.greedy:
+        plane = plane.with_overrides({"engine": f"{plane.engine}+greedy"})
+    link = replace(hardware.link("local"), client_latency_ns=0)
+    if run.over_http:
+        link = hardware.link("local")
+        stretch = host_pressure(host, plane, run.interference).inflation_mean
+        generator = catalogue("control_planes.toml")["_load_generator"].constants
+        plane = plane.with_overrides(
+            {name: round(each.value * stretch) for name, each in generator.items()}
+        )
+    else:
+        plane = plane.with_overrides(IN_PROCESS)
+    return RunSetup(
+        label=run.name,
+        system="vllm",
+        condition=run.condition,
+        seed=1,
+        workload=run.workload,
+        llm=run.model,
+        gpu=run.gpu,
+        host=host,
+        dpu=hardware.dpu("bluefield-3"),
+        link=link,
+        plane=plane,
+        interference=run.interference,
+        limits=Limits(run.batch_max, min(64, run.batch_max), run.prefill_tokens_max),
+        kv_blocks_total=run.kv_blocks or _kv_blocks(run),
+        kv_block_tokens=run.kv_block_tokens,
+        graph_cache=False,
+        prefix_caching=run.prefix_caching,
+    )
+
+
+def _kv_blocks(run: MeasuredRun) -> int:
+    return timing.kv_blocks_total(
+        run.gpu,
+        run.model,
+        run.kv_block_tokens,
+        run.memory_utilization,
+        prefill_tokens_max=run.prefill_tokens_max,
+    )
+
+
+def _row(path: Path, run: MeasuredRun) -> Row:
+    backend = backends.require("sim")
+    record = backend.run(setup_of(run), commit="", progress=lambda ended: None)
+    summary = summarise(record, Objectives())
+    metrics = {}
+    for metric in METRICS:
+        measured, predicted = _figure(run.figures, metric), _figure(summary, metric)
+        if measured and predicted is not None:
+            error = predicted / measured - 1
+            metrics[metric] = {"predicted": predicted, "measured": measured, "error": error}
+    return {
+        "run": run.name,
+        "condition": run.condition,
+        "file": str(path),
+        "completed": summary["completed"],
+        "metrics": metrics,
+        "notes": list(run.notes),
+    }
+
+
+def _figure(figures: Mapping[str, Any], metric: str) -> float | None:
+    name, _, part = metric.partition(".")
+    found = figures.get(name)
+    value = found.get(part) if part and isinstance(found, Mapping) else found
+    return float(value) if isinstance(value, int | float) else None
