@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # file -> the module that prints it
 GENERATED = {
+    "blink.schema.json": "blink.model.scenario.schema_json",
     "docs/state_machine.md": "blink.ring_protocol.diagram",
 }
 

@@ -4,15 +4,14 @@
    ``rival_weight``, for a thread that sleeps often is put before threads that never do. After a
    slice of CPU a thread waits for ``n - 1`` others' slices. Pinning removes the neighbours from the
    server's CPUs, and leaves its own threads with fewer of them.
-2. *Hyper-threads.* When more hardware threads are busy than there are cores, work runs at
-   ``1/smt_slowdown`` on the shared ones.
+2. *Hyper-threads.* When more hardware threads are busy than there are cores, a shared one counts as
+   ``smt_capacity`` of a CPU in that queue.
 3. *Cache.* Neighbours push the server's lines out of the last-level cache; the memory-bound share
-of
-   its work slows with the miss rate. Cache ways given to the server bring the miss rate back.
+   of its work slows with the miss rate. Cache ways given to the server bring the miss rate back.
 4. *Translation and memory traffic.* Page walks, TLB shoot-downs and bandwidth slow the same share;
    cache ways do not help, huge pages a little.
 
-2 to 4 multiply work; 1 adds stalls. Everything is zero on a quiet host.
+1 and 2 add stalls; 3 and 4 multiply work. Everything is neutral on a quiet host.
 """
 
 from __future__ import annotations
@@ -108,13 +107,11 @@ def host_pressure(host: HostSku, plane: ControlPlane, interference: Interference
         for each in interference.neighbours
     ]
     rivals = sum(each.threads * kind.number("runnable_share") for each, kind in kinds)
-    weighed = rivals * constants.number("rival_weight")
-    runnable = _runnable_per_cpu(host, plane, interference, weighed)
+    runnable = _runnable_per_cpu(host, plane, interference, rivals, constants)
     miss_rate = _miss_rate(host, interference, kinds, constants)
     slice_ns = constants.number("slice_ns")
     return HostPressure(
-        work_inflation=_smt(host, plane, rivals, constants)
-        * _memory(host, plane, interference, kinds, miss_rate, constants),
+        work_inflation=_memory(host, plane, interference, kinds, miss_rate, constants),
         runnable_per_cpu=runnable,
         stall_mean_ns=(runnable - 1) * slice_ns,
         slice_ns=slice_ns,
@@ -127,19 +124,20 @@ Kinds = list[tuple[Neighbour, Entry]]
 
 
 def _runnable_per_cpu(
-    host: HostSku, plane: ControlPlane, interference: Interference, rivals: float
+    host: HostSku, plane: ControlPlane, interference: Interference, rivals: float, constants: Entry
 ) -> float:
+    capacity = _cpu_capacity(host, plane.threads + rivals, constants)
     if interference.pinned_cores:
-        return max(1.0, plane.threads / interference.pinned_cores)
-    return max(1.0, (plane.threads + rivals) / host.threads)
+        return max(1.0, plane.threads / (interference.pinned_cores * capacity))
+    weighed = plane.threads + rivals * constants.number("rival_weight")
+    return max(1.0, weighed / (host.threads * capacity))
 
 
-def _smt(host: HostSku, plane: ControlPlane, rivals: float, constants: Entry) -> float:
-    if not rivals:
-        return 1.0
-    busy = min(host.threads, plane.threads + rivals)
+def _cpu_capacity(host: HostSku, busy_threads: float, constants: Entry) -> float:
+    """What one logical CPU is worth, in CPUs that nobody shares."""
+    busy = min(host.threads, busy_threads)
     shared = min(1.0, max(0.0, busy - host.physical_cores) / host.physical_cores)
-    return 1 + shared * (constants.number("smt_slowdown") - 1)
+    return 1 - shared * (1 - constants.number("smt_capacity"))
 
 
 def _miss_rate(host: HostSku, interference: Interference, kinds: Kinds, constants: Entry) -> float:

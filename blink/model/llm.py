@@ -91,8 +91,10 @@ def lookup(name: str) -> LlmSku:
     Raises ``UnknownName`` with the nearest known names, ``BadInput`` for an unreadable file.
     """
     path = Path(name)
-    if path.suffix == ".json" or path.is_dir():
-        return _from_file(path / "config.json" if path.is_dir() else path)
+    if path.suffix == ".json":
+        return _from_file(path)
+    if name and (path / "config.json").is_file():
+        return _from_file(path / "config.json")
     found = entry("llms.toml", "model", name)
     shape = {key: value for key, value in found.labels.items() if key != "aliases"}
     return LlmSku(name=found.name, **shape)

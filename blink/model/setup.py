@@ -53,7 +53,11 @@ class FaultSetup:
 
 @dataclass(frozen=True, slots=True)
 class RunSetup:
-    """Everything that determines a run, but the seed's random streams."""
+    """Everything that determines a run, but the seed's random streams.
+
+    ``graph_cache``: the engine runs captured prefill graphs; without ``graph_table`` it has captured
+    none but the maximal shape.
+    """
 
     label: str
     system: str
@@ -70,7 +74,9 @@ class RunSetup:
     limits: Limits
     kv_blocks_total: int
     kv_block_tokens: int = 16
+    context_tokens_max: int = 1 << 24
     graph_cache: bool = True
+    graph_table: bool = True
     prefix_caching: bool = False
     launch_mode: LaunchMode = "fire_and_forget"
     window_launches_max: int = 120

@@ -189,7 +189,7 @@ class _Costs:
             head_row_ns=2 * llm.head_weights * flop,
             experts=llm.experts,
             experts_active=llm.experts_active,
-            expert_read_ns=expert * weight_read / engine.expert_efficiency,
+            expert_read_ns=expert * weight_read,
             expert_token_ns=2 * expert * flop / engine.expert_efficiency,
         )
 

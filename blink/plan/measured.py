@@ -164,7 +164,7 @@ def _interference(condition: str, described: Any) -> Interference:
     said = str(described.get(condition, "")) if isinstance(described, dict) else ""
     if "same interferers" in said:
         others = [text for name, text in described.items() if name not in (condition, "isolated")]
-        said += " ".join(map(str, others))
+        said = "; ".join([said, *map(str, others)])
     found = [
         Neighbour(kind, int(match.group(1)))
         for kind, pattern in NEIGHBOURS

@@ -37,8 +37,9 @@ EVALUATION: Final = Interference(
 BATCH_MAX: Final = 48
 """Not stated by the paper; the one value that fits its saturated decode rates of three models."""
 SATURATION_REQ_S: Final = {"llama3-8b": 16.0, "phi-4": 12.0, "qwen3-32b": 8.0, "qwen3-30b-a3b": 8.0}
-LOADS_REQ_S: Final = {"llama3-8b": (2.0, 5.0, 8.0), "phi-4": (1.0, 2.5, 4.0)}
-LOADS_REQ_S_OTHERS: Final = (1.0, 2.0, 3.0)
+LOAD_SHARES: Final = (0.25, 0.5, 0.75, 0.95)
+"""Of Blink's saturated rate: the range over which Tables 6 and 7 average. Loads last a minute."""
+LOAD_S: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +181,10 @@ def _mean_over_loads(
     system: str, model: str, metric: str, interference: Interference = QUIET
 ) -> float:
     """Geometric mean over the loads below Blink's saturation, as the paper's tables give."""
-    rates = LOADS_REQ_S.get(model, LOADS_REQ_S_OTHERS)
-    runs = [_run(system, model, Load(200, rate), interference) for rate in rates]
+    saturated = _figure(_saturated("blink", model), "throughput_req_s")
+    rates = [round(share * saturated, 3) for share in LOAD_SHARES]
+    loads = [Load(round(rate * LOAD_S), rate) for rate in rates]
+    runs = [_run(system, model, load, interference) for load in loads]
     return math.exp(sum(math.log(_figure(run, metric)) for run in runs) / len(runs))
 
 

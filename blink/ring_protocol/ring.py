@@ -166,18 +166,14 @@ class SchedulerRing:
         self._move(slot, Event.FIRST_TOKEN, tokens=1)
 
     def advance(self, slot: int, count: int = 1) -> None:
-        """Publish `count` (>= 1) more tokens of a decoding slot. Their bytes must be written.
-
-        The hottest call of the protocol: one addition, one comparison, one store.
-        """
-        word = self._held[slot] + (count << TOKENS_SHIFT)
-        if count < 1 or word > self._ceiling[slot]:
-            raise self._cannot_advance(slot, count)
-        self._store(self._flags[slot], word)
-        self._held[slot] = word
+        """Publish `count` (>= 1) more tokens of a decoding slot. Their bytes must be written."""
+        self.advance_all((slot,), count)
 
     def advance_all(self, slots: Iterable[int], count: int) -> None:
-        """`advance` each of `slots` by `count`: what a batch does, at two thirds of the price."""
+        """`advance` each of `slots` by `count`, as a batch does after its steps.
+
+        The hottest loop of the protocol: one addition, one comparison, one store a slot.
+        """
         held, ceiling, flags, store = self._held, self._ceiling, self._flags, self._store
         tokens = count << TOKENS_SHIFT
         for slot in slots:
@@ -189,33 +185,35 @@ class SchedulerRing:
 
     def pause(self, slot: int) -> None:
         """Let a decoding slot stand still."""
-        word = self._held[slot]
-        if word & STATE_MASK != _DECODING:
-            raise self._cannot(slot, Event.PAUSE)
-        word += _PAUSE
-        self._store(self._flags[slot], word)
-        self._held[slot] = word
-        self._ceiling[slot] = 0
+        self.pause_all((slot,))
 
     def resume(self, slot: int) -> None:
         """Let a paused slot decode on."""
-        word = self._held[slot]
-        if word & STATE_MASK != _PAUSED:
-            raise self._cannot(slot, Event.RESUME)
-        word += _RESUME
-        self._store(self._flags[slot], word)
-        self._held[slot] = word
-        self._ceiling[slot] = word & SAME_LIFE_MASK | self._limit[slot] << TOKENS_SHIFT
+        self.resume_all((slot,))
 
     def pause_all(self, slots: Iterable[int]) -> None:
         """Pause each of `slots`: the batch makes way for a prompt."""
+        held, ceiling, flags, store = self._held, self._ceiling, self._flags, self._store
         for slot in slots:
-            self.pause(slot)
+            word = held[slot]
+            if word & STATE_MASK != _DECODING:
+                raise self._cannot(slot, Event.PAUSE)
+            store(flags[slot], word + _PAUSE)
+            held[slot] = word + _PAUSE
+            ceiling[slot] = 0
 
     def resume_all(self, slots: Iterable[int]) -> None:
         """Resume each of `slots`."""
+        held, ceiling, flags, store = self._held, self._ceiling, self._flags, self._store
+        limit = self._limit
         for slot in slots:
-            self.resume(slot)
+            word = held[slot]
+            if word & STATE_MASK != _PAUSED:
+                raise self._cannot(slot, Event.RESUME)
+            word += _RESUME
+            store(flags[slot], word)
+            held[slot] = word
+            ceiling[slot] = word & SAME_LIFE_MASK | limit[slot] << TOKENS_SHIFT
 
     def complete(self, slot: int, outcome: Outcome) -> None:
         """End a request: STOP or LENGTH while it decodes, any other outcome while it is held."""

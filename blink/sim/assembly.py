@@ -64,7 +64,10 @@ def _engine(setup: RunSetup, env: Clock, recorder: Recorder, sink: OutputSink) -
 def _graphs(setup: RunSetup) -> GraphCache | None:
     if not setup.graph_cache:
         return None
-    return GraphCache(setup.limits.batch_max, setup.limits.prefill_tokens_max)
+    limits = setup.limits
+    if not setup.graph_table:
+        return GraphCache(limits.batch_max, limits.prefill_tokens_max, (), ())
+    return GraphCache(limits.batch_max, limits.prefill_tokens_max)
 
 
 def _clients(

@@ -1,7 +1,7 @@
 """The simulated backend: a resolved run in, a record out, in virtual time.
 
 Same setup and seed, same bytes: time is integer nanoseconds, every random stream has its own name
-and seed, and SimPy orders simultaneous events by when they were scheduled.
+and seed, and simultaneous events are shuffled by a seeded stream too (:mod:`blink.sim.clock`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, Literal
 import numpy as np
 
 from blink.model.energy import wall_power_w
-from blink.model.errors import BadInput
+from blink.model.errors import RequestDoesNotFit
 from blink.model.metrics import makespan_s
 from blink.model.random import stream_of
 from blink.model.record import RunRecord
@@ -44,7 +44,7 @@ class SimBackend:
     ) -> RunRecord:
         """Run ``setup`` until every request has ended; ``progress(ended)`` is called as they do.
 
-        Raises BadInput for a request that could never be served.
+        Raises RequestDoesNotFit for a request that could never be served.
         """
         check_servable(setup)
         parts = assemble(setup, stream_of(setup.seed), progress)
@@ -57,23 +57,21 @@ class SimBackend:
 def check_servable(setup: RunSetup) -> None:
     """Refuse, before anything runs, a request that no slot or no KV cache could ever hold."""
     workload, ring = setup.workload, setup.ring
+    context = workload.input_tokens + workload.output_tokens
+    cache_tokens = setup.kv_blocks_total * setup.kv_block_tokens
     limits = (
         ("prompt", workload.input_tokens, ring.prompt_tokens_max, "ring.prompt_tokens_max"),
         ("output", workload.output_tokens, ring.output_tokens_max, "ring.output_tokens_max"),
-        (
-            "context",
-            workload.input_tokens + workload.output_tokens,
-            setup.kv_blocks_total * setup.kv_block_tokens,
-            f"the KV cache of {setup.gpu.name}",
-        ),
+        ("context", context, setup.context_tokens_max, "engine.context_tokens_max"),
+        ("context", context, cache_tokens, f"the KV cache of {setup.gpu.name}"),
     )
     for what, tokens, limit, where in limits:
         too_long = tokens > limit
         if too_long.any():
             first = int(np.argmax(too_long))
-            raise BadInput(
+            raise RequestDoesNotFit(
                 f"request {first} of the workload has a {what} of {tokens[first]} tokens, "
-                f"{where} holds {limit} ({int(too_long.sum())} such requests): "
+                f"{where} is {limit} ({int(too_long.sum())} such requests): "
                 "raise the limit or set workload.input_tokens_max to leave them out"
             )
 

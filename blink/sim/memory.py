@@ -68,9 +68,13 @@ class RingInbox:
         """The slots with a new flag, and with a new cancel word, visible by then; each once."""
         return _take(self._arrivals, visible_by_ns), _take(self.cancels, visible_by_ns)
 
-    def next_seen_ns(self, scan_ns: int) -> int | None:
-        """When a scan that begins as soon as the oldest word is visible has seen it."""
-        oldest = [queue[0][0] for queue in (self._arrivals, self.cancels) if queue]
+    def next_seen_ns(self, scan_ns: int, *, arrivals: bool = True) -> int | None:
+        """When a scan that begins as soon as the oldest word is visible has seen it.
+
+        Of cancels only, without ``arrivals``.
+        """
+        queues = (self._arrivals, self.cancels) if arrivals else (self.cancels,)
+        oldest = [queue[0][0] for queue in queues if queue]
         return min(oldest) + scan_ns if oldest else None
 
 

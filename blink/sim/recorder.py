@@ -25,7 +25,7 @@ from blink.ring_protocol.states import Outcome
 MARKS_MAX: Final = 50_000
 """Timeline marks kept; later ones are counted, not kept."""
 
-_COLUMNS: Final = ("launched", "start", "end", "batch", "prefill", "context")
+_COLUMNS: Final = ("launched", "start", "end")
 
 
 class Recorder:
@@ -51,6 +51,7 @@ class Recorder:
         self.counters: dict[str, int] = {}
         self.on_finish: Callable[[int, int], None] = lambda request, when_ns: None
         self._columns = {name: np.empty(4096, dtype=np.int64) for name in _COLUMNS}
+        self._segments: list[tuple[int, int, int, int]] = []
         self._ranges: list[tuple[int, int, int]] = []
         self._on_delivery: deque[tuple[int, Callable[[int], None]]] = deque()
 
@@ -86,13 +87,7 @@ class Recorder:
         columns["launched"][rows] = launched_ns
         columns["start"][rows] = end_ns - gpu_ns
         columns["end"][rows] = end_ns
-        columns["batch"][rows] = batch
-        columns["prefill"][rows] = prefill_tokens
-        columns["context"][rows] = (
-            context_tokens
-            if count == 1
-            else range(context_tokens, context_tokens + count * batch, batch)
-        )
+        self._segments.append((count, batch, prefill_tokens, context_tokens))
         self.steps += count
         return first
 
@@ -173,7 +168,9 @@ class Recorder:
     def step_table(self) -> StepTable:
         """The steps, in order of time."""
         columns = {name: column[: self.steps].copy() for name, column in self._columns.items()}
-        batch, prefill = columns["batch"], columns["prefill"]
+        count, batch, prefill, context = np.array(self._segments, dtype=np.int64).reshape(-1, 4).T
+        place = np.arange(self.steps) - np.repeat(np.cumsum(count) - count, count)
+        batch, prefill = np.repeat(batch, count), np.repeat(prefill, count)
         kind = np.where(
             batch == 0, STEP_PREFILL, np.where(prefill == 0, STEP_DECODE, STEP_MIXED)
         ).astype(np.int8)
@@ -185,7 +182,7 @@ class Recorder:
             kind=kind,
             decode_batch=batch,
             prefill_tokens=prefill,
-            context_tokens=columns["context"],
+            context_tokens=np.repeat(context, count) + place * batch,
         )
 
     def decode_ranges(self) -> DecodeRanges:

@@ -1,4 +1,4 @@
-"""What a user gets wrong is answered by one clear message and exit code 2, and nothing is written."""
+"""What a user gets wrong is answered by a clear message and exit code 2; nothing is written."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from itertools import cycle
 
+import numpy as np
 import pytest
 
 from blink.ring_protocol.events import TraceEvent
@@ -23,6 +24,8 @@ from blink.ring_protocol.middleware import (
     TraceTransport,
 )
 from blink.ring_protocol.ports import Op, Read
+from blink.sim.clock import Clock
+from blink.sim.memory import LinkCosts, SimTransport
 from blink.testing.conformance import MemoryMaker, RingMemory
 
 
@@ -56,11 +59,24 @@ def loopback_with_trace(geometry: Geometry) -> RingMemory:
     )
 
 
+def simulated(geometry: Geometry) -> RingMemory:
+    """The twin's queue pair: everything takes its time, and lands in order of its arrival."""
+    memory = LoopbackMemory.formatted(geometry)
+    clock = Clock(np.random.default_rng(1))
+    costs = LinkCosts(
+        post_ns=400, per_op_ns=60, one_way_ns=2200, bandwidth_bytes_s=25e9, outstanding_max=16
+    )
+    delays = cycle([0, 900, 0, 3000, 100])
+    transport = SimTransport(clock, memory, costs, extra_delay_ns=lambda: next(delays))
+    return RingMemory(memory, transport, elapse=lambda: clock.run(until=clock.now + 5000))
+
+
 @pytest.fixture(
     params=[
         pytest.param(loopback, id="loopback"),
         pytest.param(loopback_with_faults, id="loopback+faults"),
         pytest.param(loopback_with_trace, id="loopback+trace"),
+        pytest.param(simulated, id="sim"),
     ]
 )
 def ring_memory_maker(request: pytest.FixtureRequest) -> MemoryMaker:

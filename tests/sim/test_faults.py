@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from blink.model.metrics import outcome_counts
+from blink.model.policy import Limits
 from blink.model.setup import FaultSetup, FrontEndSetup, RingSetup
 from blink.testing.invariants import violations
 from tests.setups import SYSTEMS, poisson, run, run_setup, varied
@@ -42,6 +45,18 @@ def test_a_cancel_is_honoured_within_one_step() -> None:
     for request in cancelled:
         last_token_ns = record.token_times_ns(int(request))[-1]
         assert table.finish_ns[request] - last_token_ns < 2 * longest_ns
+
+
+def test_a_cancel_after_an_arrival_that_must_wait_is_seen_in_time() -> None:
+    """The batch is full, so an arrival cuts no segment; a later cancel must, and not before it."""
+    faults = FaultSetup(timeout_fraction=0.5, timeout_after_ns=2_000_000_000)
+    limits = Limits(8, 8, 8192)
+    workload = poisson(120, 20.0, inputs=512, outputs=128)
+    setup = run_setup(workload=workload, faults=faults, limits=limits)
+    fast, slow = run(setup), run(replace(setup, fast_forward=False))
+    assert outcome_counts(fast)["timed_out"] > 10
+    assert violations(fast) == []
+    assert np.array_equal(fast.requests.finish_ns, slow.requests.finish_ns)
 
 
 def test_delayed_visibility_loses_and_reorders_nothing() -> None:

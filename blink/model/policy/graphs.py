@@ -60,7 +60,8 @@ class GraphCache:
         """
         longest = max(prompts)
         index = bisect_left(PREFILL_BATCHES, len(prompts))
-        if index == len(PREFILL_BATCHES) or longest > self.prompt_tokens[-1]:
+        known = self.prompt_tokens[-1] if self.prompt_tokens else 0
+        if index == len(PREFILL_BATCHES) or longest > known:
             self.fallbacks += 1
             return len(prompts) * self.prompt_bucket(longest)
         return PREFILL_BATCHES[index] * self.prompt_bucket(longest)

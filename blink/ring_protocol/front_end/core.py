@@ -188,7 +188,13 @@ class FrontEnd:
         """
         news = self.reader.poll(metadata, posted_ns)
         if not self._payload:
-            return [self._update(progress) for progress in news]
+            deliver, new = self.requests.deliver, tuple.__new__
+            return [
+                self._update(progress)
+                if progress[3] is not None
+                else new(Update, (deliver(progress).request_id, *progress[1:], None))
+                for progress in news
+            ]
         return [self._update(progress) for progress in news if not self._must_wait(progress)]
 
     def attach(self, metadata: bytes | memoryview) -> None:

@@ -107,7 +107,7 @@ class TokenReader:
         Raises PeerViolation for a word that the scheduler cannot have written.
         """
         found: list[Progress] = []
-        steady = self._steady
+        steady, new = self._steady, tuple.__new__  # Progress(...) at half the price
         for slot, seen, word in self._changed(_as_words(metadata)):
             if len(found) == self.slots_per_poll_max:
                 self._let_others_first(found)
@@ -122,7 +122,7 @@ class TokenReader:
                 # By far the most frequent news: a slot has decoded on, or been paused since.
                 steady[slot] = word
                 if tokens:
-                    found.append(_progress(slot, seen >> TOKENS_SHIFT, tokens, None))
+                    found.append(new(Progress, (slot, seen >> TOKENS_SHIFT, tokens, None)))
             elif (progress := self._look_closely(slot, seen, word)) is not None:
                 found.append(progress)
         self._schedule(posted_ns, bool(found))

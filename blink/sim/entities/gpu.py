@@ -245,13 +245,9 @@ class GpuScheduler:
 
         It is looked for before every wait: a word may have become visible during the last scan.
         """
-        if self.inbox.cancels or (
-            not self.waiting and len(self.engine.batch) < self.limits.batch_max
-        ):
-            seen_ns = self.inbox.next_seen_ns(self.costs.scan_ns)
-            if seen_ns is not None:
-                return min(last, int(np.searchsorted(ends, seen_ns)))
-        return last
+        admissible = not self.waiting and len(self.engine.batch) < self.limits.batch_max
+        seen_ns = self.inbox.next_seen_ns(self.costs.scan_ns, arrivals=admissible)
+        return last if seen_ns is None else min(last, int(np.searchsorted(ends, seen_ns)))
 
     def _finish_due(self) -> None:
         """Complete whoever emitted the last token, and note whose client leaves now."""
