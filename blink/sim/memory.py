@@ -107,6 +107,7 @@ class SimTransport:
         self._extra_delay_ns = extra_delay_ns
         self._wire_free_ns = 0
         self._visible_ns = 0
+        self._completed_ns = 0
         self._carried_bytes = 0
         self._outstanding = 0
         self._done: deque[Completion] = deque()
@@ -139,7 +140,8 @@ class SimTransport:
 
     def _send(self, group: list[Op]) -> None:
         arrives = self._wire_free_ns + self._costs.one_way_ns + self._extra_delay_ns()
-        self._visible_ns = max(self._visible_ns, arrives)  # one queue pair never reorders a flag
+        # One queue pair never reorders flags: strictly later, for the clock shuffles true ties.
+        self._visible_ns = max(self._visible_ns + 1, arrives)
         self._env.at(self._visible_ns, lambda: self._arrive(group))
 
     def _arrive(self, group: list[Op]) -> None:
@@ -155,7 +157,8 @@ class SimTransport:
             back_ns = self._costs.one_way_ns + self._costs.wire_ns(
                 sum(len(c.data) for c in completions if c.data is not None)
             )
-            self._env.at(now + back_ns, lambda: self._complete(completions))
+            self._completed_ns = max(self._completed_ns + 1, now + back_ns)
+            self._env.at(self._completed_ns, lambda: self._complete(completions))
 
     def _complete(self, completions: list[Completion]) -> None:
         self._outstanding -= len(completions)

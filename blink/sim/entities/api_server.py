@@ -61,13 +61,22 @@ class ApiServer:
         self._wake_ns = -1
 
     def arrive(self, sequence: Sequence) -> None:
-        """A request reaches the server now: parse and tokenize it, hand it to the engine."""
+        """A request is sent to the server now."""
+        if self.costs.client_request_ns:
+            sent_ns = self.env.now + self.costs.client_request_ns
+            self.env.at(sent_ns, lambda: self._accept(sequence))
+        else:
+            self._accept(sequence)
+
+    def _accept(self, sequence: Sequence) -> None:
+        """A request is at the door: after what waits already, parse and tokenize it."""
         self.engine.catch_up()
+        while self._pending and self._pending[0][0] <= self.env.now:
+            self._send(max(self._free_ns, self._pending[0][0]))
         work_ns = self.costs.request_ns + round(
             sequence.request.input_tokens * self.costs.tokenize_ns_per_token
         )
-        begins_ns = self.env.now + self.costs.client_request_ns
-        done_ns = self._work(begins_ns, work_ns)
+        done_ns = self._work(self.env.now, work_ns)
         self.recorder.submitted_ns[sequence.key] = done_ns
         self.env.at(done_ns + self.costs.hop_ns, lambda: self.engine.enqueue(sequence))
 
