@@ -3,10 +3,11 @@
     .venv/bin/python benchmarks/speed.py            the table below, about half a minute
     .venv/bin/python benchmarks/speed.py --json
 
-Runs ``blink run specs/bench/ten_thousand.toml`` (10,000 requests, 1019 in / 463 out, Poisson 7 req/s,
-Llama-3-8B on an H100, system blink, the full ring protocol, every O(1) invariant) in processes of its own
-and reads the kernel's account of each: wall time, CPU time, peak memory. Peers' figures were measured on
-the same workload and kind of machine (2 shared cores) on 2026-11-30.
+Runs ``blink run specs/bench/ten_thousand.toml`` (10,000 requests, 1019 in / 463 out, Poisson
+7 req/s, Llama-3-8B on an H100, system blink, the full ring protocol, every O(1) invariant) in
+processes of its own and reads the kernel's account of each: wall time, CPU time, peak memory.
+Peers' figures were measured on the same workload and kind of machine (2 shared cores) on
+2026-11-30; AISimulate could not be installed here (its wheels are on the vendor's own index).
 """
 
 from __future__ import annotations
@@ -87,9 +88,7 @@ def print_table(rows: dict[int, dict[str, float]]) -> None:
         )
     print("\npeers, as measured on 2026-11-30 on the same kind of machine:")
     for name, size, wall, cpu, peak in PEERS:
-        print(
-            f"{name:<30}{size:>9,}{wall:>8.1f}{cpu:>8.1f}{wall / size * 1e6:>12.0f}{peak:>9.0f}"
-        )
+        print(f"{name:<30}{size:>9,}{wall:>8.1f}{cpu:>8.1f}{wall / size * 1e6:>12.0f}{peak:>9.0f}")
     print(f"\ntarget at 10,000 requests: {TARGET_S:g} s, {TARGET_MB} MB, on one core")
 
 

@@ -55,8 +55,8 @@ class FaultSetup:
 class RunSetup:
     """Everything that determines a run, but the seed's random streams.
 
-    ``graph_cache``: the engine runs captured prefill graphs; without ``graph_table`` it has captured
-    none but the maximal shape.
+    ``graph_cache``: the engine runs captured prefill graphs; without ``graph_table`` it has
+    captured none but the maximal shape.
     """
 
     label: str

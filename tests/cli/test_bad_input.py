@@ -53,9 +53,7 @@ def test_missing_trace(capsys: pytest.CaptureFixture[str]) -> None:
     assert "nowhere.csv" in said
 
 
-def test_a_bad_line_of_a_trace_is_named(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_bad_line_of_a_trace_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text("arrival_s,input_tokens,output_tokens\n0.0,10,10\n0.5,ten,10\n")
     assert "trace.csv:3" in refused(capsys, "run", SMOKE, "--set", f"workload.trace={trace}")
