@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """``blink run``: run scenarios and compare systems."""
-    from blink.plan import output, runner
+    from blink.plan import runner
 
     backend = backends.require(options.backend)
     scenarios = [runner.load(spec, options.set, options.seed) for spec in options.specs]
@@ -50,7 +50,9 @@ def run(options: argparse.Namespace) -> int:
         backends.check_capabilities(backend, list(scenario.requires))
         plans.append(runner.plan_runs(scenario))
     if options.out is not None:
-        output.check_out_dir(options.out)
+        from blink.plan.output import check_out_dir
+
+        check_out_dir(options.out)
     document: dict[str, Any] = {"runs": [], "verdicts": [], "violations": []}
     for scenario, plan in zip(scenarios, plans, strict=True):
         results = _execute(plan, backend)

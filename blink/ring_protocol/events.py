@@ -37,21 +37,6 @@ class CasLost:
 
 
 @dataclass(frozen=True, slots=True)
-class Launched:
-    """The scheduler launched graphs; `headroom` launches are left in this execution."""
-
-    count: int
-    headroom: int
-
-
-@dataclass(frozen=True, slots=True)
-class Relaunched:
-    """A fresh scheduler instance took over, for the `relaunches`-th time."""
-
-    relaunches: int
-
-
-@dataclass(frozen=True, slots=True)
 class Posted:
     """The front end rang a doorbell."""
 
@@ -68,13 +53,5 @@ class Completed:
     status: Status
 
 
-@dataclass(frozen=True, slots=True)
-class Polled:
-    """A bulk read of the metadata was examined."""
-
-    watched: int
-    found: int
-
-
-TraceEvent: TypeAlias = SlotMoved | CasLost | Launched | Relaunched | Posted | Completed | Polled
+TraceEvent: TypeAlias = SlotMoved | CasLost | Posted | Completed
 Sink: TypeAlias = Callable[[TraceEvent], None]

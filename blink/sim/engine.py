@@ -114,7 +114,7 @@ class Engine:
         """Hand over the outputs of steps in flight that are ready by now."""
         segment = self.in_flight
         if segment is not None:
-            self._flush(segment, int(np.searchsorted(segment.ready_ns, self.env.now, "right")))
+            self._flush(segment, int(segment.ready_ns.searchsorted(self.env.now, "right")))
 
     def _flush(self, segment: Segment, outputs: int) -> None:
         """Hand the first ``outputs`` outputs of ``segment`` to the sink, unless handed over."""

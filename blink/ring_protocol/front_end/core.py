@@ -192,7 +192,9 @@ class FrontEnd:
             return [
                 self._update(progress)
                 if progress[3] is not None
-                else new(Update, (deliver(progress).request_id, *progress[1:], None))
+                else new(
+                    Update, (deliver(progress).request_id, progress[1], progress[2], None, None)
+                )
                 for progress in news
             ]
         return [self._update(progress) for progress in news if not self._must_wait(progress)]

@@ -36,9 +36,9 @@ from blink.ring_protocol.slot import (
 from blink.ring_protocol.states import Outcome, State, Writer
 
 _WORDS_PER_SLOT: Final = SLOT_METADATA_BYTES // WORD_BYTES
-
-
 _DECODE_STATES: Final = frozenset({int(State.DECODE_PROCESSING), int(State.DECODE_PAUSED)})
+_DECODING: Final = int(State.DECODE_PROCESSING)
+_PAUSE: Final = int(State.DECODE_PAUSED) - _DECODING
 _SAME_REQUEST_MASK: Final = SAME_LIFE_MASK & ~STATE_MASK
 """Generation and outcome: what two words of one living request share."""
 
@@ -120,7 +120,7 @@ class TokenReader:
                 and slot in steady
             ):
                 # By far the most frequent news: a slot has decoded on, or been paused since.
-                steady[slot] = word
+                steady[slot] = _as_decoding(word)
                 if tokens:
                     found.append(new(Progress, (slot, seen >> TOKENS_SHIFT, tokens, None)))
             elif (progress := self._look_closely(slot, seen, word)) is not None:
@@ -176,13 +176,21 @@ class TokenReader:
     # --- what --------------------------------------------------------------------------------
 
     def _changed(self, words: memoryview) -> list[tuple[int, int, int]]:
-        """(slot, word last seen, word now) where these differ, urgent slots first."""
-        return [
+        """(slot, word last seen, word now) where there is news, urgent slots first.
+
+        A steady slot is remembered as decoding; that it is paused meanwhile is no news.
+        """
+        changed = [
             (slot, seen, word)
-            for watched in (self._urgent, self._steady)
-            for slot, seen in watched.items()
+            for slot, seen in self._urgent.items()
             if (word := words[slot * _WORDS_PER_SLOT]) != seen
         ]
+        changed += [
+            (slot, seen, word)
+            for slot, seen in self._steady.items()
+            if (word := words[slot * _WORDS_PER_SLOT]) != seen and word != seen + _PAUSE
+        ]
+        return changed
 
     def _look_closely(self, slot: int, seen_word: int, word: int) -> Progress | None:
         """The news between two words of a slot, or None if there is none."""
@@ -198,7 +206,7 @@ class TokenReader:
             self._urgent[slot] = word
             return None
         self._urgent.pop(slot, None)
-        self._steady[slot] = word
+        self._steady[slot] = _as_decoding(word)
         return _progress(slot, seen.tokens, tokens, None) if tokens else None
 
     def _check_stale(self, slot: int, seen: SlotWord, now: SlotWord) -> None:
@@ -230,6 +238,11 @@ def _ramp(interval_ns: int, interval_max_ns: int) -> tuple[int, int]:
         ramp_ns += interval_ns
         polls += 1
     return polls, ramp_ns
+
+
+def _as_decoding(word: int) -> int:
+    """The word of a decoding or paused slot, as if it were decoding."""
+    return word - (word & STATE_MASK) + _DECODING
 
 
 def _as_words(metadata: bytes | memoryview) -> memoryview:

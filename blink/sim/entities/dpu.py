@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
 
+from blink.model.record import Mark
 from blink.ring_protocol.constants import TOKEN_BYTES
 from blink.ring_protocol.front_end import BackPressure, FrontEnd
 from blink.ring_protocol.loopback import LoopbackMemory
@@ -59,7 +60,6 @@ class Dpu:
         self.costs = costs
         self.recorder = recorder
         self.busy_ns = 0
-        self.polls_made = 0
         self.catch_up: Callable[[], None] = lambda: None
         self._metadata = memory.view(
             front_end.geometry.metadata_offset(0), front_end.geometry.metadata_bytes
@@ -186,7 +186,7 @@ class Dpu:
         reader = self.front_end.reader
         reader.skip_empty_polls(due_ns)
         assert reader.due_ns == due_ns, "a real poll off the reader's schedule"
-        self.polls_made += 1
+        self.recorder.mark(Mark("token reader", "poll", due_ns, self.costs.read_ns))
         updates = self.front_end.on_metadata(self._metadata, due_ns)
         self._flush(due_ns)
         for update in updates:

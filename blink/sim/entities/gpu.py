@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
-import numpy as np
-
 from blink.model.policy import Action, GraphCache, Limits, decide
 from blink.model.record import Int64Array, Mark
 from blink.ring_protocol.ring import SchedulerRing
@@ -227,7 +225,7 @@ class GpuScheduler:
         cycle_ns = gpu_ns + self.costs.step_ns
         if self.costs.windowed:
             cycle_ns[self.window.headroom :: self.window.max_launches] += self.costs.tail_ns
-        ends_ns = self.env.now + np.cumsum(cycle_ns)
+        ends_ns = cycle_ns.cumsum() + self.env.now
         return Segment(ends_ns - gpu_ns - self.costs.step_ns, gpu_ns, ends_ns, ends_ns)
 
     def _mark_relaunches(self, segment: Segment, steps: int) -> None:
@@ -247,7 +245,7 @@ class GpuScheduler:
         """
         admissible = not self.waiting and len(self.engine.batch) < self.limits.batch_max
         seen_ns = self.inbox.next_seen_ns(self.costs.scan_ns, arrivals=admissible)
-        return last if seen_ns is None else min(last, int(np.searchsorted(ends, seen_ns)))
+        return last if seen_ns is None else min(last, int(ends.searchsorted(seen_ns)))
 
     def _finish_due(self) -> None:
         """Complete whoever emitted the last token, and note whose client leaves now."""
