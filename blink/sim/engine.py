@@ -160,6 +160,26 @@ class Engine:
         self.batch.leave(sequence, context)
         self.recorder.add_range(sequence.key, first, self.batch.ordinal)
 
+    def finish_due(self, complete: Callable[[Sequence, Outcome, int], None]) -> None:
+        """Take out, and ``complete``, whoever emitted the last token with the last step.
+
+        A client that has read enough learns of it, and leaves, when that step is delivered.
+        """
+        row = self.recorder.steps - 1
+        for sequence in self.batch.due():
+            if sequence.finish <= self.batch.ordinal:
+                self.take_out(sequence)
+                complete(sequence, self.natural_outcome(sequence), row)
+            else:
+                self.recorder.when_delivered(row, partial(self.on_leave, sequence))
+
+    def preempt(self) -> Sequence:
+        """The KV cache is full: take out the newest sequence, whose blocks are free now."""
+        sequence = self.batch.newest
+        self.take_out(sequence)
+        self.recorder.preemptions[sequence.key] += 1
+        return sequence
+
     def end(self, sequence: Sequence, outcome: Outcome, row: int | None) -> None:
         """The one and only end of ``sequence``: when step ``row`` is delivered, or now."""
         tokens = sequence.generated

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 
 from blink.model.policy import Action, GraphCache, Limits, decide
@@ -214,7 +213,7 @@ class GpuScheduler:
         self._launch(steps)
         engine.commit(segment, steps)
         self.ring.advance_all([s.slot for s in engine.batch.sequences.values()], steps)
-        self._finish_due()
+        engine.finish_due(self._complete)
         engine.sink.published()
 
     def _segment(self, steps: int) -> Segment:
@@ -247,21 +246,8 @@ class GpuScheduler:
         seen_ns = self.inbox.next_seen_ns(self.costs.scan_ns, arrivals=admissible)
         return last if seen_ns is None else min(last, int(ends.searchsorted(seen_ns)))
 
-    def _finish_due(self) -> None:
-        """Complete whoever emitted the last token, and note whose client leaves now."""
-        engine = self.engine
-        row = engine.recorder.steps - 1
-        for sequence in engine.batch.due():
-            if sequence.finish <= engine.batch.ordinal:
-                engine.take_out(sequence)
-                self._complete(sequence, engine.natural_outcome(sequence), row)
-            else:
-                engine.recorder.when_delivered(row, partial(engine.on_leave, sequence))
-
     def _preempt(self) -> None:
-        """The KV cache is full: the newest sequence gives its blocks back, first in line."""
-        sequence = self.engine.batch.newest
-        self.engine.take_out(sequence)
-        self.engine.recorder.preemptions[sequence.key] += 1
+        """The newest sequence stands still, without its cache, first in line to be recomputed."""
+        sequence = self.engine.preempt()
         self.ring.pause(sequence.slot)
         self.waiting.appendleft(sequence)

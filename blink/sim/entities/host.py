@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -260,7 +259,7 @@ class HostEngine:
         if decoding:
             engine.kv.grow(engine.batch.ordinal, 1)
             engine.batch.advance(1)
-            self._finish_due(row)
+            engine.finish_due(engine.end)
         for sequence, done in merged:
             self._filling.remove((sequence, done))
             self._merge(sequence, row)
@@ -297,7 +296,7 @@ class HostEngine:
         engine.commit(plan.segment, steps)
         if self.plane.overlap:
             self._unprocessed = (self.plane.update_host_ns(size), size)
-        self._finish_due(engine.recorder.steps - 1)
+        engine.finish_due(engine.end)
 
     def _plan(self, steps: int) -> Plan:
         """Compute the loop for ``steps`` decode steps of the present batch."""
@@ -340,20 +339,9 @@ class HostEngine:
         )
         return Plan(segment, schedules, noise, last_ends)
 
-    def _finish_due(self, row: int) -> None:
-        engine = self.engine
-        for sequence in engine.batch.due():
-            if sequence.finish <= engine.batch.ordinal:
-                engine.take_out(sequence)
-                engine.end(sequence, engine.natural_outcome(sequence), row)
-            else:
-                engine.recorder.when_delivered(row, partial(engine.on_leave, sequence))
-
     def _preempt(self) -> None:
-        """The KV cache is full: the newest sequence gives its blocks back, first in line again."""
-        sequence = self.engine.batch.newest
-        self.engine.take_out(sequence)
+        """The newest sequence waits to be recomputed, first in line."""
+        sequence = self.engine.preempt()
         if self.prefix_caching:
             self.engine.kv.remember(sequence.key, sequence.prompt_tokens)
-        self.engine.recorder.preemptions[sequence.key] += 1
         self.waiting.appendleft(sequence)
