@@ -60,19 +60,23 @@ def catalogue(file_name: str) -> Mapping[str, Entry]:
 
 
 def entry(file_name: str, kind: str, name: str) -> Entry:
-    """The entry ``name``, or the entry whose ``aliases`` hold it; case does not matter.
+    """The entry ``name``, or the entry whose ``aliases`` hold it; case and punctuation do not matter.
 
     Tables whose name begins with ``_`` hold shared constants and are no entries.
 
     Raises ``UnknownName`` with the nearest known names.
     """
     entries = {key: each for key, each in catalogue(file_name).items() if key[0] != "_"}
-    wanted = name.casefold()
+    wanted = _plain(name)
     for known, found in entries.items():
         names = (known, *found.labels.get("aliases", ()))
-        if wanted in (each.casefold() for each in names):
+        if wanted in map(_plain, names):
             return found
     raise UnknownName(kind, name, list(entries))
+
+
+def _plain(name: str) -> str:
+    return "".join(character for character in name.casefold() if character.isalnum())
 
 
 def _entry(name: str, table: Mapping[str, Any]) -> Entry:
