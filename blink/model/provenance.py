@@ -60,7 +60,7 @@ def catalogue(file_name: str) -> Mapping[str, Entry]:
 
 
 def entry(file_name: str, kind: str, name: str) -> Entry:
-    """The entry ``name``, or the entry whose ``aliases`` hold it; case and punctuation do not matter.
+    """The entry ``name``, or the one whose ``aliases`` hold it; case and punctuation are ignored.
 
     Tables whose name begins with ``_`` hold shared constants and are no entries.
 

@@ -86,3 +86,11 @@ def test_a_full_queue_rejects_and_says_so() -> None:
     assert outcomes["rejected"] > 0
     assert sum(outcomes.values()) == 80
     assert violations(record) == []
+
+
+def test_a_reader_with_little_room_a_poll_still_delivers_everything() -> None:
+    """More slots have news than one poll may report: later polls report the rest."""
+    front_end = FrontEndSetup(slots_per_poll_max=2)
+    record = run(run_setup(workload=varied(60, 30.0), front_end=front_end))
+    assert outcome_counts(record) == {"stop": 60}
+    assert violations(record) == []

@@ -183,20 +183,14 @@ class FrontEnd:
     def on_metadata(self, metadata: bytes | memoryview, posted_ns: int) -> list[Update]:
         """Take the metadata that a read posted at `posted_ns` returned.
 
-        Without payload, the news are updates at once. With it, they become reads of the tokens,
-        and the updates come with those.
+        With payload, the news become reads of the tokens, and the updates come with those. Without,
+        nobody streams: every token is counted, and the updates are of the requests that ended.
         """
         news = self.reader.poll(metadata, posted_ns)
         if not self._payload:
-            deliver, new = self.requests.deliver, tuple.__new__
-            return [
-                self._update(progress)
-                if progress[3] is not None
-                else new(
-                    Update, (deliver(progress).request_id, progress[1], progress[2], None, None)
-                )
-                for progress in news
-            ]
+            ended = [progress for progress in news if progress[3] is not None]
+            self.requests.deliver_all(progress for progress in news if progress[3] is None)
+            return [self._update(progress) for progress in ended]
         return [self._update(progress) for progress in news if not self._must_wait(progress)]
 
     def attach(self, metadata: bytes | memoryview) -> None:

@@ -7,10 +7,10 @@ in order and each once, a request has exactly one outcome, and nothing is ever i
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from blink.ring_protocol.errors import LocalViolation, PeerViolation
+from blink.ring_protocol.errors import LocalViolation, PeerViolation, ProtocolViolation
 from blink.ring_protocol.front_end.token_reader import Progress
 from blink.ring_protocol.states import Outcome, Writer
 
@@ -79,22 +79,31 @@ class RequestTracker:
 
     def deliver(self, progress: Progress) -> Tracked:
         """Count tokens as handed to the client: they must follow those before, up to the limit."""
-        slot, first, tokens, _ = progress
-        tracked = self._by_slot[slot]
+        self.deliver_all((progress,))
+        return self._by_slot[progress.slot]
+
+    def deliver_all(self, news: Iterable[Progress]) -> None:
+        """`deliver` all of a poll's news."""
+        by_slot = self._by_slot
+        for slot, first, tokens, _ in news:
+            tracked = by_slot[slot]
+            total = first + tokens
+            if first != tracked.tokens or total > tracked.output_tokens_max:
+                raise self._cannot_deliver(tracked, first, total)
+            tracked.tokens = total
+
+    def _cannot_deliver(self, tracked: Tracked, first: int, total: int) -> ProtocolViolation:
         if first != tracked.tokens:
-            raise LocalViolation(
+            return LocalViolation(
                 f"token {first} of request {tracked.request_id} follows {tracked.tokens} tokens",
-                slot=slot,
+                slot=tracked.slot,
             )
-        tracked.tokens = first + tokens
-        if tracked.tokens > tracked.output_tokens_max:
-            raise PeerViolation(
-                f"{tracked.tokens} tokens for request {tracked.request_id}, "
-                f"which asked for {tracked.output_tokens_max} at most",
-                slot=slot,
-                writer=Writer.SCHEDULER,
-            )
-        return tracked
+        return PeerViolation(
+            f"{total} tokens for request {tracked.request_id}, "
+            f"which asked for {tracked.output_tokens_max} at most",
+            slot=tracked.slot,
+            writer=Writer.SCHEDULER,
+        )
 
     def close(self, tracked: Tracked, outcome: Outcome) -> None:
         """End a request. A second end is a LocalViolation."""

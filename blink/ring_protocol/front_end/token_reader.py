@@ -60,6 +60,7 @@ class TokenReader:
 
     interval_min_ns, interval_max_ns: bounds of the polling interval.
     slots_per_poll_max: slots whose news one poll may report; the others wait for the next poll.
+    last_poll_full: the last poll left news for the next one.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class TokenReader:
         self.polls = 0
         self.polls_empty = 0
         self.words_stale = 0
+        self.last_poll_full = False
         self._ramp, self._ramp_ns = _ramp(interval_min_ns, interval_max_ns)
         self._urgent: dict[int, int] = {}  # slot -> flag word last seen
         self._steady: dict[int, int] = {}
@@ -106,10 +108,12 @@ class TokenReader:
         metadata: slots x 16 bytes, as bytes or as a memoryview of bytes or of 64-bit words.
         Raises PeerViolation for a word that the scheduler cannot have written.
         """
+        self.last_poll_full = False
         found: list[Progress] = []
         steady, new = self._steady, tuple.__new__  # Progress(...) at half the price
         for slot, seen, word in self._changed(_as_words(metadata)):
             if len(found) == self.slots_per_poll_max:
+                self.last_poll_full = True
                 self._let_others_first(found)
                 break
             tokens = (word >> TOKENS_SHIFT) - (seen >> TOKENS_SHIFT)

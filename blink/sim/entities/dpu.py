@@ -189,13 +189,12 @@ class Dpu:
         self.recorder.mark(Mark("token reader", "poll", due_ns, self.costs.read_ns))
         updates = self.front_end.on_metadata(self._metadata, due_ns)
         self._flush(due_ns)
-        for update in updates:
-            if update.outcome is not None:
-                self.recorder.streamed(update.request_id, update.first + update.tokens)
+        for ended in updates:
+            self.recorder.streamed(ended.request_id, ended.first + ended.tokens)
         if self.front_end.ops_waiting:
             self.env.at(due_ns + self.costs.read_ns, self._after_release)
-        if len(updates) >= reader.slots_per_poll_max:
-            self.published()  # a full poll: the rest is found by the next one
+        if reader.last_poll_full:
+            self.published()  # the news that it left are found by the next one
 
     def _after_release(self) -> None:
         """Slots were given back: tell the ring, and submit what waited for one."""
