@@ -21,13 +21,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from blink.model.errors import UnknownName
+from blink.model.errors import BadInput, UnknownName
 from blink.model.provenance import Constant, catalogue, entry
 
 Scheduling = Literal["inline_prefill", "chunked_prefill"]
 FrontEnd = Literal["dpu", "api_server"]
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "scheduling": get_args(Scheduling),
+    "front_end": get_args(FrontEnd),
+}
 _LABELS = ("name", "scheduling", "overlap", "api_merge", "engine", "front_end", "provenance")
 
 
@@ -74,11 +78,16 @@ class ControlPlane:
         return self.step_update_ns + self.step_update_per_sequence_ns * sequences
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> ControlPlane:
-        """The profile with some fields replaced. Raises ``UnknownName`` for a field it lacks."""
+        """The profile with some fields replaced.
+
+        Raises ``UnknownName`` for a field it lacks, ``BadInput`` for a value that no profile has.
+        """
         known = [each.name for each in fields(self) if each.name not in ("name", "provenance")]
         for key in overrides:
             if key not in known:
                 raise UnknownName(f"field of control plane {self.name}", key, known)
+        for key, value in overrides.items():
+            _check(self.name, key, value, getattr(self, key))
         said = {
             key: Constant(value, self.provenance[key].unit, "the scenario")
             for key, value in overrides.items()
@@ -86,6 +95,25 @@ class ControlPlane:
         }
         origin = MappingProxyType({**self.provenance, **said})
         return replace(self, **overrides, provenance=origin)
+
+
+def _check(plane: str, key: str, value: Any, present: Any) -> None:
+    """Raise BadInput unless ``value`` is of the kind of the ``present`` one, and not negative."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if isinstance(present, bool):
+        fits, wanted = isinstance(value, bool), "true or false"
+    elif key in _CHOICES:
+        fits, wanted = value in _CHOICES[key], " or ".join(_CHOICES[key])
+    elif isinstance(present, str):
+        fits, wanted = isinstance(value, str), "a name"
+    elif isinstance(present, int):
+        least = 1 if key in ("batch_max", "prefill_tokens_max") else 0
+        fits = number and value == int(value) and value >= least
+        wanted = f"a whole number, {least} or more"
+    else:
+        fits, wanted = number and 0 <= value < float("inf"), "a number, 0 or more"
+    if not fits:
+        raise BadInput(f"control_plane.{plane}.{key}: must be {wanted}, is {value!r}")
 
 
 def profile(name: str) -> ControlPlane:

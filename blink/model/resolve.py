@@ -6,6 +6,7 @@ from typing import Any
 
 from blink.model import control_plane, hardware, llm, timing
 from blink.model.control_plane import ControlPlane
+from blink.model.errors import BadInput
 from blink.model.interference import QUIET, Interference, Neighbour
 from blink.model.policy import GraphCache, Limits
 from blink.model.scenario import Cancel, ClientTimeout, DelayedVisibility, Scenario
@@ -35,6 +36,8 @@ def resolve(
     gpu = hardware.gpu(scenario.hardware.gpu)
     plane = control_plane.profile(system)
     plane = plane.with_overrides(dict(scenario.control_plane.get(system, {})))  # type: ignore[call-overload]
+    if plane.processes == 0 and plane.scheduling != "inline_prefill":
+        raise BadInput(f"control_plane.{system}: a scheduler on the GPU prefills inline only")
     limits = _limits(scenario, plane)
     inline = plane.scheduling == "inline_prefill"
     blocks = engine.kv_blocks

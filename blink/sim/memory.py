@@ -112,15 +112,24 @@ class SimTransport:
         self._outstanding = 0
         self._done: deque[Completion] = deque()
 
+    @property
+    def free_ops(self) -> int:
+        """How many operations the queue takes now."""
+        return self.capabilities.outstanding_max - self._outstanding - len(self._done)
+
+    @property
+    def drained_ns(self) -> int:
+        """When everything posted so far will have arrived."""
+        return self._visible_ns
+
     def carry(self, size_bytes: int) -> None:
         """Let the next batch take the time of ``size_bytes`` more: payload the twin leaves out."""
         self._carried_bytes += size_bytes
 
     def post(self, ops: Sequence[Op]) -> None:
         """One doorbell. Raises QueueFull, having taken nothing."""
-        free = self.capabilities.outstanding_max - self._outstanding - len(self._done)
-        if len(ops) > free:
-            raise QueueFull(len(ops), free)
+        if len(ops) > self.free_ops:
+            raise QueueFull(len(ops), self.free_ops)
         costs = self._costs
         self._wire_free_ns = max(self._wire_free_ns, self._env.now) + costs.post_ns
         self._wire_free_ns += costs.wire_ns(self._carried_bytes)

@@ -80,6 +80,22 @@ def test_an_unknown_name_offers_the_nearest(capsys: pytest.CaptureFixture[str]) 
     assert "llama-3-8b" in refused(capsys, "run", SMOKE, "--set", "model=lama3-8b")
 
 
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "step_host_ns=-5",
+        "step_host_ns=1.5",
+        "overlap=7",
+        "jitter_sigma=-0.1",
+        "engine=3",
+        "scheduling=x",
+    ],
+)
+def test_a_control_plane_that_cannot_be(capsys: pytest.CaptureFixture[str], setting: str) -> None:
+    said = refused(capsys, "run", SMOKE, "--set", f"control_plane.blink.{setting}")
+    assert setting.partition("=")[0] in said
+
+
 def test_an_unknown_backend(capsys: pytest.CaptureFixture[str]) -> None:
     assert "sim" in refused(capsys, "run", SMOKE, "--backend", "simm")
 

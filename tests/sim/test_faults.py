@@ -74,6 +74,14 @@ def test_a_full_ring_holds_back_and_loses_nothing() -> None:
     assert violations(record) == []
 
 
+def test_more_operations_than_the_queue_pair_holds_all_arrive_in_the_end() -> None:
+    """200 requests begin, and end, within microseconds: their doorbells overflow 128 operations."""
+    workload = poisson(200, 1_000_000.0, inputs=5, outputs=3)
+    record = run(run_setup(workload=workload))
+    assert outcome_counts(record) == {"stop": 200}
+    assert violations(record) == []
+
+
 def test_a_full_queue_rejects_and_says_so() -> None:
     record = run(
         run_setup(

@@ -19,6 +19,7 @@ from heapq import heapify, heapreplace
 from blink.model.record import Mark
 from blink.ring_protocol.constants import TOKEN_BYTES
 from blink.ring_protocol.front_end import BackPressure, FrontEnd
+from blink.ring_protocol.front_end.submission import OPS_PER_GROUP_MAX
 from blink.ring_protocol.loopback import LoopbackMemory
 from blink.ring_protocol.slot import STATE_MASK
 from blink.ring_protocol.states import Outcome, State
@@ -72,6 +73,7 @@ class Dpu:
         self._ready: deque[tuple[int, int]] = deque()
         self._committed_ns: int | None = None
         self._poll_due_ns: int | None = None
+        self._doorbell_due = False
 
     # --- requests in -------------------------------------------------------------------------
 
@@ -112,8 +114,17 @@ class Dpu:
         return True
 
     def _ring_doorbell(self) -> None:
-        """Post what waits in the outbox, as far as the queue pair takes it."""
-        self.transport.post(self.front_end.take_ops(self.transport.capabilities.outstanding_max))
+        """Post what waits in the outbox; what the queue pair does not take, when it has drained."""
+        free = self.transport.free_ops
+        if free >= OPS_PER_GROUP_MAX:
+            self.transport.post(self.front_end.take_ops(free))
+        if self.front_end.ops_waiting and not self._doorbell_due:
+            self._doorbell_due = True
+            self.env.at(max(self.transport.drained_ns, self.env.now) + 1, self._ring_again)
+
+    def _ring_again(self) -> None:
+        self._doorbell_due = False
+        self._ring_doorbell()
 
     def client_leaves(self, sequence: Sequence, outcome: Outcome) -> None:
         """The client of ``sequence`` goes away now: ask the scheduler to abort the request."""
