@@ -89,6 +89,7 @@ def test_an_unknown_name_offers_the_nearest(capsys: pytest.CaptureFixture[str]) 
         "jitter_sigma=-0.1",
         "engine=3",
         "scheduling=x",
+        "batch_max=0",
     ],
 )
 def test_a_control_plane_that_cannot_be(capsys: pytest.CaptureFixture[str], setting: str) -> None:
