@@ -42,7 +42,7 @@ def print_comparison(
 def comparison_table(summaries: Sequence[Summary]) -> Table:
     """Return a table of the runs, grouped by system; ``-`` is a figure that is None."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
-    table.add_column("", no_wrap=True)
+    table.add_column("", overflow="fold")  # narrow terminals wrap names, never figures
     for column in _COLUMNS:
         table.add_column(column.heading, justify="right", no_wrap=True)
     table.add_column("\n\ndone", justify="right", no_wrap=True)
@@ -70,6 +70,7 @@ def group_runs(summaries: Sequence[Summary]) -> dict[str, list[Summary]]:
         name = run["system"]
         if by_label:
             name = run["label"].removesuffix(run["condition"]).rstrip(" /,:-") or name
+            name = name.replace("workload.", "")
         groups.setdefault(name, []).append(run)
     for runs in groups.values():
         runs.sort(key=lambda run: run["condition"] != BASELINE)
