@@ -33,10 +33,8 @@ class GpuSku:
     scan_ns: int
     claim_ns: int
     host_launch_ns: int
-    device_copy_ns: int
     resident_prefill_slowdown: float
     resident_decode_slowdown: float
-    kernel_gap_ns: int
     provenance: Mapping[str, Constant] = field(compare=False, repr=False)
 
 
@@ -69,7 +67,6 @@ class DpuSku:
     detokenize_sse_ns_per_token: int
     doorbell_ns: int
     poll_parse_ns: int
-    completion_ns: int
     slot_search_ns: int
     w: float
     provenance: Mapping[str, Constant] = field(compare=False, repr=False)

@@ -49,6 +49,7 @@ def resolve(
             engine.memory_utilization,
             graph_cache_bytes=_graph_cache_bytes(limits) if inline else 0,
             prefill_tokens_max=limits.prefill_tokens_max,
+            reserved_bytes=timing.engine(plane.engine).reserved_bytes,
         )
     return RunSetup(
         label=label,

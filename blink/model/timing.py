@@ -128,13 +128,15 @@ def kv_blocks_total(
     memory_utilization: float = 0.9,
     graph_cache_bytes: int = 0,
     prefill_tokens_max: int = 2048,
-    reserved_bytes: float = 1_030_000_000,
+    reserved_bytes: float | None = None,
 ) -> int:
     """Blocks of ``block_tokens`` tokens that fit beside weights, activations and graphs.
 
     Raises ``ModelDoesNotFit`` with the bytes it would need if none fits.
     """
     activations = prefill_tokens_max * _activation_bytes_peak(llm)
+    if reserved_bytes is None:
+        reserved_bytes = engine("vllm").reserved_bytes
     taken = llm.weight_bytes + activations + graph_cache_bytes + reserved_bytes
     free = gpu.memory_bytes * memory_utilization - taken
     blocks = int(free // (block_tokens * llm.kv_bytes_per_token))

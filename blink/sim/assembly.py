@@ -185,12 +185,15 @@ def launch_costs(setup: RunSetup) -> LaunchCosts:
     gpu = setup.gpu
     if setup.launch_mode == "tail_chain":
         # Measured on an H200 (facts of 2026-11-30): about 8 us a decode step, nothing on prefill.
-        return LaunchCosts(2 * gpu.tail_launch_ns, gpu.tail_launch_ns, gpu.scan_ns, 1.0, False)
+        return LaunchCosts(
+            2 * gpu.tail_launch_ns, gpu.tail_launch_ns, gpu.scan_ns, 1.0, 1.0, windowed=False
+        )
     return LaunchCosts(
         gpu.device_launch_ns + gpu.completion_poll_ns,
         gpu.tail_launch_ns,
         gpu.scan_ns + gpu.claim_ns,
         gpu.resident_prefill_slowdown,
+        gpu.resident_decode_slowdown,
     )
 
 
@@ -217,6 +220,7 @@ def dpu_costs(setup: RunSetup) -> DpuCosts:
         http_request_ns=dpu.http_request_ns,
         tokenize_ns_per_token=dpu.tokenize_ns_per_token,
         stream_ns_per_token=dpu.detokenize_sse_ns_per_token,
+        doorbell_ns=dpu.slot_search_ns + dpu.doorbell_ns,
         read_ns=dpu.doorbell_ns
         + link.read_latency_ns
         + metadata_ns

@@ -6,8 +6,11 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from blink.model.record import RunRecord
+from blink.model.setup import FaultSetup, FrontEndSetup
 from blink.testing.invariants import violations
 from tests.setups import SYSTEMS, run, run_setup, varied
 
@@ -41,5 +44,39 @@ def test_fast_forward_changes_nothing_under_kv_pressure(system: str) -> None:
     setup = run_setup(system, workload=varied(60, 40.0), kv_blocks_total=400)
     fast, slow = run(setup), run(replace(setup, fast_forward=False))
     assert fast.counters["preemptions"] > 0, "the test must preempt to mean anything"
+    assert differences(fast, slow) == []
+    assert violations(fast) == []
+
+
+@settings(max_examples=40)
+@given(
+    system=st.sampled_from(SYSTEMS),
+    seed=st.integers(0, 10_000),
+    rate=st.sampled_from([5.0, 20.0, 80.0]),
+    noisy=st.booleans(),
+    kv_blocks=st.sampled_from([400, 30_000]),
+    impatient=st.booleans(),
+    interval_max_ns=st.sampled_from([5_000, 100_000, 5_000_000]),
+)
+def test_fast_forward_changes_nothing_whatever_happens(
+    system: str,
+    seed: int,
+    rate: float,
+    noisy: bool,
+    kv_blocks: int,
+    impatient: bool,
+    interval_max_ns: int,
+) -> None:
+    """A submission between two polls, or anything else that a test did not think of."""
+    setup = run_setup(
+        system,
+        noisy=noisy,
+        seed=seed,
+        workload=varied(40, rate, seed=seed),
+        kv_blocks_total=kv_blocks,
+        front_end=FrontEndSetup(poll_interval_max_ns=interval_max_ns),
+        faults=FaultSetup(timeout_fraction=0.3 * impatient, timeout_after_ns=700_000_000),
+    )
+    fast, slow = run(setup), run(replace(setup, fast_forward=False))
     assert differences(fast, slow) == []
     assert violations(fast) == []

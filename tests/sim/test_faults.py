@@ -102,3 +102,11 @@ def test_a_reader_with_little_room_a_poll_still_delivers_everything() -> None:
     record = run(run_setup(workload=varied(60, 30.0), front_end=front_end))
     assert outcome_counts(record) == {"stop": 60}
     assert violations(record) == []
+
+
+def test_requests_that_come_together_share_doorbells() -> None:
+    """Coalescing: a burst takes fewer doorbells than requests that come one by one."""
+    burst = run(run_setup(workload=poisson(100, 50_000_000.0, inputs=5, outputs=3)))
+    apart = run(run_setup(workload=poisson(100, 20.0, inputs=5, outputs=3)))
+    assert burst.counters["link_ops"] == apart.counters["link_ops"]
+    assert burst.counters["doorbells"] < apart.counters["doorbells"]

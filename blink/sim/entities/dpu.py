@@ -38,6 +38,7 @@ class DpuCosts:
     http_request_ns: int
     tokenize_ns_per_token: float
     stream_ns_per_token: float
+    doorbell_ns: int
     read_ns: int
     client_one_way_ns: int
     queue_max: int
@@ -74,6 +75,7 @@ class Dpu:
         self._committed_ns: int | None = None
         self._poll_due_ns: int | None = None
         self._doorbell_due = False
+        self._submitter_free_ns = 0
 
     # --- requests in -------------------------------------------------------------------------
 
@@ -97,6 +99,7 @@ class Dpu:
     def _try_submit(self, sequence: Sequence) -> bool:
         """Put a request into a free slot, if there is one."""
         self.catch_up()
+        self._resolve(self.env.now)  # watching a new slot counts the polls before now as empty
         request = sequence.request
         result = self.front_end.submit(
             request.request_id,
@@ -114,17 +117,34 @@ class Dpu:
         return True
 
     def _ring_doorbell(self) -> None:
-        """Post what waits in the outbox; what the queue pair does not take, when it has drained."""
+        """Post what waits in the outbox, with one doorbell.
+
+        One core submits. What becomes ready while it is busy with a doorbell shares the next one;
+        what the queue pair does not take goes when that has drained.
+        """
+        now = self.env.now
+        if now < self._submitter_free_ns:
+            self._ring_at(self._submitter_free_ns)
+            return
         free = self.transport.free_ops
         if free >= OPS_PER_GROUP_MAX:
             self.transport.post(self.front_end.take_ops(free))
-        if self.front_end.ops_waiting and not self._doorbell_due:
+            self._submitter_free_ns = now + self.costs.doorbell_ns
+            self.busy_ns += self.costs.doorbell_ns
+            self.recorder.count("doorbells")
+        if self.front_end.ops_waiting:
+            self._ring_at(max(self.transport.drained_ns, now) + 1)
+
+    def _ring_at(self, when_ns: int) -> None:
+        """Ring once more at ``when_ns``, if that is not due already."""
+        if not self._doorbell_due:
             self._doorbell_due = True
-            self.env.at(max(self.transport.drained_ns, self.env.now) + 1, self._ring_again)
+            self.env.at(when_ns, self._ring_again)
 
     def _ring_again(self) -> None:
         self._doorbell_due = False
-        self._ring_doorbell()
+        if self.front_end.ops_waiting:
+            self._ring_doorbell()
 
     def client_leaves(self, sequence: Sequence, outcome: Outcome) -> None:
         """The client of ``sequence`` goes away now: ask the scheduler to abort the request."""

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 
+import numpy as np
+
 from blink.model.policy import Action, GraphCache, Limits, decide
 from blink.model.record import Int64Array, Mark
 from blink.ring_protocol.ring import SchedulerRing
@@ -25,17 +27,18 @@ from blink.sim.memory import RingInbox
 
 @dataclass(frozen=True, slots=True)
 class LaunchCosts:
-    """What the device-side control plane adds, ns; ``prefill_slowdown`` is a factor (>= 1).
+    """What the device-side control plane adds, ns; the slowdowns are factors (>= 1).
 
     ``step_ns`` is launch plus completion detection, all in; ``tail_ns`` a tail relaunch;
     ``scan_ns`` one pass over all slots. In tail-chain mode the scheduler is not resident during a
-    step: no SM is lost (``prefill_slowdown`` 1.0), and there is no launch budget.
+    step: no SM is lost (slowdowns of 1.0), and there is no launch budget.
     """
 
     step_ns: int
     tail_ns: int
     scan_ns: int
     prefill_slowdown: float
+    decode_slowdown: float
     windowed: bool = True
 
 
@@ -221,6 +224,8 @@ class GpuScheduler:
         batch = self.engine.batch
         graph_batch = self.graphs.decode_batch(len(batch))
         gpu_ns = self.engine.timing.decode_ns(len(batch), batch.context_tokens, steps, graph_batch)
+        if self.costs.decode_slowdown != 1.0:
+            gpu_ns = (gpu_ns * self.costs.decode_slowdown).astype(np.int64)
         cycle_ns = gpu_ns + self.costs.step_ns
         if self.costs.windowed:
             cycle_ns[self.window.headroom :: self.window.max_launches] += self.costs.tail_ns
