@@ -21,7 +21,7 @@ from blink.model.interference import host_pressure
 from blink.model.metrics import Objectives, summarise
 from blink.model.policy import Limits
 from blink.model.provenance import catalogue
-from blink.model.setup import RunSetup
+from blink.model.setup import RingSetup, RunSetup
 from blink.plan.measured import MeasuredRun, read_measured
 
 Row = dict[str, Any]
@@ -45,8 +45,9 @@ def compare_files(
 ) -> list[Row]:
     """Predict every run of every file.
 
-    A row holds ``run``, ``condition``, ``file``, ``notes`` and ``metrics``: for each metric that
-    was measured ``{"predicted", "measured", "error"}``, the error relative to the measured value.
+    A row holds ``run``, ``model``, ``gpu``, ``system``, ``condition``, ``requests``, ``file``,
+    ``notes`` and ``metrics``: for each metric that was measured ``{"predicted", "measured",
+    "error"}``, the error relative to the measured value.
     Raises BadInput before anything runs if a file cannot be used.
     """
     runs = [
@@ -109,6 +110,10 @@ def setup_of(run: MeasuredRun) -> RunSetup:
         kv_block_tokens=run.kv_block_tokens,
         graph_cache=False,
         prefix_caching=run.prefix_caching,
+        ring=RingSetup(
+            prompt_tokens_max=int(run.workload.input_tokens.max()),
+            output_tokens_max=int(run.workload.output_tokens.max()),
+        ),
     )
 
 
@@ -134,7 +139,11 @@ def _row(path: Path, run: MeasuredRun) -> Row:
             metrics[metric] = {"predicted": predicted, "measured": measured, "error": error}
     return {
         "run": run.name,
+        "system": "vllm",
+        "model": run.model.name,
+        "gpu": run.gpu.name,
         "condition": run.condition,
+        "requests": len(run.workload),
         "file": str(path),
         "completed": summary["completed"],
         "metrics": metrics,

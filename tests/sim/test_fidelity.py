@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -63,3 +64,29 @@ def test_other_boards_are_predicted_with_the_same_constants(board: str) -> None:
 def test_the_table_prints(capsys: pytest.CaptureFixture[str]) -> None:
     print_fidelity(h200()[:1])
     assert "ttft_ms.mean" in capsys.readouterr().out
+
+
+def test_prompts_longer_than_a_default_slot_are_no_obstacle(tmp_path: Path) -> None:
+    """A file never seen before, of a model and a GPU that were never measured."""
+    rows = [
+        {
+            "input_toks": 20_000,
+            "output_toks": 50,
+            "arrival_time": 1000.0 + index,
+            "queued_ts": 5.0 + index,
+            "first_token_ts": 6.0 + index,
+            "last_token_ts": 8.0 + index,
+        }
+        for index in range(5)
+    ]
+    file = tmp_path / "unseen.jsonl"
+    file.write_text("\n".join(json.dumps(row) for row in rows))
+    meta = {
+        "model": "Qwen/Qwen3-30B-A3B",
+        "engine_kwargs": {"max_num_seqs": 128, "max_num_batched_tokens": 2048},
+        "hardware": {"device_name": "NVIDIA A100-SXM4-80GB"},
+    }
+    (tmp_path / "unseen.meta.json").write_text(json.dumps(meta))
+    [row] = compare_files([file])
+    assert row["completed"] == row["requests"] == 5
+    assert row["metrics"]["ttft_ms.mean"]["measured"] == pytest.approx(1000.0)
