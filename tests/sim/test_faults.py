@@ -110,3 +110,14 @@ def test_requests_that_come_together_share_doorbells() -> None:
     apart = run(run_setup(workload=poisson(100, 20.0, inputs=5, outputs=3)))
     assert burst.counters["link_ops"] == apart.counters["link_ops"]
     assert burst.counters["doorbells"] < apart.counters["doorbells"]
+
+
+@pytest.mark.parametrize("slots", [8, 32, 100])
+def test_first_come_first_served_whatever_the_slots(slots: int) -> None:
+    """One scan finds several prompts, in slots that wrapped around: submission decides."""
+    workload = poisson(600, 200.0, inputs=100, outputs=5)
+    record = run(run_setup(workload=workload, ring=RingSetup(slots=slots)))
+    submitted, scheduled = record.requests.submitted_ns, record.requests.scheduled_ns
+    for request, when_ns in enumerate(submitted):
+        later = scheduled[submitted > when_ns]
+        assert not len(later) or scheduled[request] <= later.min()

@@ -68,7 +68,6 @@ class GpuScheduler:
         self.alarm = Alarm(env)
         self.waiting: deque[Sequence] = deque()
         self._world = world
-        self._cancels: list[int] = []
         self._held: dict[int, Sequence] = {}
         inbox.on_arrival = self.alarm.signal
 
@@ -107,16 +106,21 @@ class GpuScheduler:
     def _collect(self) -> None:
         """Take what a scan that ended by now has seen: prompts to claim, cancels to honour."""
         slots, cancels = self.inbox.take(self.env.now - self.costs.scan_ns)
-        for slot in self.ring.scan(slots) if slots else ():
-            claimed = self.ring.claim(slot)
-            assert claimed is not None, "the only scheduler lost a claim"
-            sequence = self._world(claimed.request_id)
-            sequence.slot = slot
-            self._held[slot] = sequence
-            self.waiting.append(sequence)
-            self.engine.recorder.slot[sequence.key] = slot
+        if slots:
+            self._claim(self.ring.scan(slots))
         for slot in cancels:
             self._honour_cancel(slot)
+
+    def _claim(self, slots: list[int]) -> None:
+        """Claim prompts that one scan found: in order of submission, not of slots (FCFS)."""
+        claims = [self.ring.claim(slot) for slot in slots]
+        for claimed in sorted(filter(None, claims), key=lambda claim: claim.arrival_ns):
+            sequence = self._world(claimed.request_id)
+            sequence.slot = claimed.slot
+            self._held[claimed.slot] = sequence
+            self.waiting.append(sequence)
+            self.engine.recorder.slot[sequence.key] = claimed.slot
+        assert None not in claims, "the only scheduler lost a claim"
 
     def _honour_cancel(self, slot: int) -> None:
         """End a request whose client left, wherever it is; a late cancel finds nothing."""
