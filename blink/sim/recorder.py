@@ -114,6 +114,16 @@ class Recorder:
             assert not self._on_delivery or self._on_delivery[-1][0] <= row
             self._on_delivery.append((row, action))
 
+    @property
+    def awaits_delivery(self) -> bool:
+        """Whether something happens as soon as a step is delivered that is not yet."""
+        return bool(self._on_delivery)
+
+    @property
+    def awaits_delivery(self) -> bool:
+        """Whether something happens as soon as a step is delivered that is not yet."""
+        return bool(self._on_delivery)
+
     def streamed(self, request: int, tokens: int) -> None:
         """The front end has streamed ``tokens`` tokens in all, in order and each once, and ends."""
         assert self.streamed_tokens[request] == 0, f"request {request}: its stream ends twice"
