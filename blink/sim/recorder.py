@@ -119,11 +119,6 @@ class Recorder:
         """Whether something happens as soon as a step is delivered that is not yet."""
         return bool(self._on_delivery)
 
-    @property
-    def awaits_delivery(self) -> bool:
-        """Whether something happens as soon as a step is delivered that is not yet."""
-        return bool(self._on_delivery)
-
     def streamed(self, request: int, tokens: int) -> None:
         """The front end has streamed ``tokens`` tokens in all, in order and each once, and ends."""
         assert self.streamed_tokens[request] == 0, f"request {request}: its stream ends twice"

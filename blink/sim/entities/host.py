@@ -283,8 +283,6 @@ class HostEngine:
             return
         if engine.recorder.awaits_delivery:
             steps = 1  # somebody acts on an answer: it must be known when it is delivered
-        if engine.recorder.awaits_delivery:
-            steps = 1  # somebody acts on an answer: it must be known when it is delivered
         size = len(engine.batch)
         plan = self._plan(steps)
         engine.in_flight = plan.segment
