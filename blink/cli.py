@@ -34,6 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return EXIT_FAILED
+    except OSError as error:  # a path that no file can have, a full disk: the environment's
+        print(f"blink: {error.filename or 'cannot go on'}: {error.strerror}", file=sys.stderr)
+        return EXIT_BAD_INPUT
 
 
 # --- run -------------------------------------------------------------------------------------
@@ -49,19 +52,15 @@ def run(options: argparse.Namespace) -> int:
     for scenario in scenarios:
         backends.check_capabilities(backend, list(scenario.requires))
         plans.append(runner.plan_runs(scenario))
-    if options.out is not None:
-        from blink.plan.output import check_out_dir
-
-        check_out_dir(options.out)
+    places = _places(options)
     document: dict[str, Any] = {"runs": [], "verdicts": [], "violations": []}
-    for scenario, plan in zip(scenarios, plans, strict=True):
+    for scenario, plan, place in zip(scenarios, plans, places, strict=True):
         results = _execute(plan, backend)
         _report(options, scenario, results, backend, document)
-        if options.out is not None:
-            directory = options.out if len(plans) == 1 else options.out / _slug(scenario.title)
-            _write(directory, scenario, results)
+        if place is not None:
+            _write(place, scenario, results)
     if options.json:
-        print(json.dumps(document, indent=2))
+        _print_json(document)
     failed = document["violations"] or any(v["holds"] is False for v in document["verdicts"])
     return EXIT_FAILED if failed else 0
 
@@ -114,8 +113,22 @@ def _write(directory: Path, scenario: Any, results: Sequence[Any]) -> None:
     print(f"written to {directory}/ (timeline.json opens in ui.perfetto.dev)", file=sys.stderr)
 
 
-def _slug(title: str) -> str:
-    return "".join(c if c.isalnum() else "-" for c in title.lower()).strip("-")[:60]
+def _places(options: argparse.Namespace) -> list[Path | None]:
+    """Where each spec's output goes: --out itself, or below it by the specs' names.
+
+    Raises BadInput, before anything runs, if one cannot be written.
+    """
+    if options.out is None:
+        return [None] * len(options.specs)
+    from blink.plan.output import check_out_dir
+
+    names = [spec.stem for spec in options.specs]
+    if len(set(names)) < len(names):
+        names = [f"{number}-{name}" for number, name in enumerate(names, start=1)]
+    places = [options.out] if len(names) == 1 else [options.out / name for name in names]
+    for place in places:
+        check_out_dir(place)
+    return list(places)
 
 
 # --- specs, explain --------------------------------------------------------------------------
@@ -127,7 +140,7 @@ def specs(options: argparse.Namespace) -> int:
 
     found = list_specs(options.directory)
     if options.json:
-        print(json.dumps({"specs": found}, indent=2))
+        _print_json({"specs": found})
     else:
         print_specs(found)
     return 0
@@ -141,7 +154,7 @@ def explain(options: argparse.Namespace) -> int:
     scenario = runner.load(options.spec, options.set, options.seed)
     found = explanation(scenario, runner.plan_runs(scenario))
     if options.json:
-        print(json.dumps(found, indent=2))
+        _print_json(found)
     else:
         print_explanation(found)
     return 0
@@ -156,7 +169,7 @@ def fidelity(options: argparse.Namespace) -> int:
 
     rows = compare_files(options.files, model_config=options.model_config, gpu=options.gpu)
     if options.json:
-        print(json.dumps({"runs": rows}, indent=2))
+        _print_json({"runs": rows})
     else:
         print_fidelity(rows)
     return 0
@@ -168,10 +181,14 @@ def paper(options: argparse.Namespace) -> int:
 
     entries = compare_paper(only=options.only)
     if options.json:
-        print(json.dumps({"entries": entries}, indent=2))
+        _print_json({"entries": entries})
     else:
         print_paper(entries)
     return 0
+
+
+def _print_json(document: Any) -> None:
+    print(json.dumps(document, indent=2, allow_nan=False))
 
 
 # --- the parser ------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 EXIT_CODE_BAD_INPUT: Final = 2
@@ -77,8 +78,10 @@ class UnknownName(BadInput):
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name most like `name`, or None when none is close enough to be meant."""
-    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return matches[0] if matches else None
+    names = list(known)
+    matches = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    begun = [each for each in names if len(name) >= 3 and each.startswith(name)]
+    return (*matches, *begun, None)[0]
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
@@ -88,3 +91,11 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     if match is not None:
         return f'; did you mean "{match}"?'
     return f"; known: {', '.join(names)}"
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is such a file; False also for a name that none can have."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False

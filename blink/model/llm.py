@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from blink.model.errors import BadInput
+from blink.model.errors import BadInput, is_file
 from blink.model.provenance import catalogue, entry
 
 
@@ -93,7 +93,7 @@ def lookup(name: str) -> LlmSku:
     path = Path(name)
     if path.suffix == ".json":
         return _from_file(path)
-    if name and (path / "config.json").is_file():
+    if name and is_file(path / "config.json"):
         return _from_file(path / "config.json")
     found = entry("llms.toml", "model", name)
     shape = {key: value for key, value in found.labels.items() if key != "aliases"}
@@ -133,9 +133,11 @@ def names() -> list[str]:
 
 def _from_file(path: Path) -> LlmSku:
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BadInput(f"model config {path}: {error}") from error
+        config = json.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise BadInput(f"model config {path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"model config {path}: not JSON: {error}") from None
     if not isinstance(config, dict):
         raise BadInput(f"model config {path}: must hold a JSON object")
     return from_hf_config(config, name=path.parent.name or path.stem)

@@ -30,6 +30,7 @@ METRICS: Final = (
     "output_tok_s",
     "throughput_req_s",
 )
+COLUMNS: Final = {"predicted": ".4g", "measured": ".4g", "error": "+.1%"}
 IN_PROCESS: Final = {  # requests and tokens that never leave the engine's process
     "api_request_ns": 0,
     "api_tokenize_ns_per_token": 0,
@@ -47,7 +48,7 @@ def compare_files(
 
     A row holds ``run``, ``model``, ``gpu``, ``system``, ``condition``, ``requests``, ``file``,
     ``notes`` and ``metrics``: for each metric that was measured ``{"predicted", "measured",
-    "error"}``, the error relative to the measured value.
+    "error"}``, the error relative to the measured value (None where a value is missing or 0).
     Raises BadInput before anything runs if a file cannot be used.
     """
     runs = [
@@ -64,13 +65,16 @@ def print_fidelity(rows: Sequence[Row], console: Console | None = None) -> None:
     for row in rows:
         table = Table(box=box.SIMPLE_HEAD, title=f"{row['run']}, {row['condition']}")
         table.title_justify = "left"
-        for heading in ("", "predicted", "measured", "error"):
+        for heading in ("", *COLUMNS):
             table.add_column(heading, justify="left" if not heading else "right")
         for metric, each in row["metrics"].items():
-            shown = (f"{each['predicted']:.4g}", f"{each['measured']:.4g}")
-            table.add_row(metric, *shown, f"{each['error']:+.1%}")
+            table.add_row(metric, *(_shown(each[name], form) for name, form in COLUMNS.items()))
         console.print(table)
         console.print("; ".join(row["notes"]), style="dim")
+
+
+def _shown(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
 
 
 def setup_of(run: MeasuredRun) -> RunSetup:
@@ -134,8 +138,8 @@ def _row(path: Path, run: MeasuredRun) -> Row:
     metrics = {}
     for metric in METRICS:
         measured, predicted = _figure(run.figures, metric), _figure(summary, metric)
-        if measured and predicted is not None:
-            error = predicted / measured - 1
+        if measured is not None:
+            error = predicted / measured - 1 if measured and predicted is not None else None
             metrics[metric] = {"predicted": predicted, "measured": measured, "error": error}
     return {
         "run": run.name,

@@ -11,7 +11,6 @@ What a file does not say is taken from defaults, and said in the run's ``notes``
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,14 +26,23 @@ from blink.model.interference import QUIET, Interference, Neighbour
 from blink.model.llm import LlmSku
 from blink.model.provenance import catalogue
 from blink.model.workload import Workload, read_trace
+from blink.model.workload.traces import json_lines
+from blink.plan.measured_files import (
+    EngineSettings,
+    KvCache,
+    Meta,
+    RequestRow,
+    Summary,
+    SummaryRun,
+    parse,
+)
 
 NS_PER_S: Final = 1e9
 NEIGHBOURS: Final = (  # how the text of a condition names a neighbour
-    ("memory_thrash", r"(\d+) (?:threads|processes) of mmap"),
-    ("pbzip2", r"(\d+) (?:threads|processes) of (?:p?bzip2|bz2|pbzip2)"),
-    ("ninja", r"(\d+) (?:threads|processes|jobs) of (?:ninja|an? \w+ build|compil)"),
+    ("memory_thrash", r"(\d{1,6}) (?:threads|processes) of mmap"),
+    ("pbzip2", r"(\d{1,6}) (?:threads|processes) of (?:p?bzip2|bz2|pbzip2)"),
+    ("ninja", r"(\d{1,6}) (?:threads|processes|jobs) of (?:ninja|an? \w+ build|compil)"),
 )
-STAMPS: Final = ("arrival_time", "queued_ts", "first_token_ts", "last_token_ts")
 
 Figures = dict[str, Any]
 
@@ -72,51 +80,66 @@ def read_measured(
 ) -> list[MeasuredRun]:
     """All runs of a measured file; ``model_config`` and ``gpu`` stand in for what it calls them.
 
-    Raises BadInput for a file of neither format, TraceError for a bad line, UnknownName for a model
-    or GPU that no catalogue has.
+    Raises BadInput for a file of neither format, naming the run and key or the line, and for a
+    model or GPU that no catalogue has.
     """
     text = _text(path)
     if path.suffix == ".jsonl":
         return [_from_requests(path, text, model_config, gpu)]
-    document = _json(path, text)
-    if not isinstance(document.get("runs"), list):
-        raise BadInput(f'{path}: a summary of measured runs has a list "runs"')
-    return [_from_summary(path, document, run, model_config, gpu) for run in document["runs"]]
+    summary = parse(Summary, path, text)
+    return [
+        _from_summary(path, summary, run, f"{path}: runs.{index}", model_config, gpu)
+        for index, run in enumerate(summary.runs)
+    ]
 
 
 # --- the summary -----------------------------------------------------------------------------
 
 
 def _from_summary(
-    path: Path, document: Mapping[str, Any], run: Any, model_config: Path | None, gpu: str | None
+    path: Path,
+    summary: Summary,
+    run: SummaryRun,
+    where: str,
+    model_config: Path | None,
+    gpu: str | None,
 ) -> MeasuredRun:
-    if not isinstance(run, dict):
-        raise BadInput(f"{path}: each of the runs is an object")
-    condition = str(run.get("condition", "isolated"))
-    said = " ".join(str(document.get(key, "")) for key in ("what", "load", "notes", "gpu"))
-    board = hardware.gpu(gpu) if gpu else _named_gpu(path, said)
+    condition = run.condition or "isolated"
+    board = hardware.gpu(gpu) if gpu else _named_gpu(path, summary.said)
     server = board.memory_bytes >= 70 * 2**30
-    model = _model(str(run.get("model", "")), path, model_config)
-    rate = run.get("rate")
+    model = _model(run.model, where, model_config)
+    interference, neighbours = _interference(condition, summary.conditions or {}, where)
     return MeasuredRun(
-        name=f"{board.name} {model.name}" + (f" {rate:g} req/s" if rate else ""),
+        name=f"{board.name} {model.name}" + (f" {run.rate:g} req/s" if run.rate else ""),
         model=model,
         gpu=board,
         condition=condition,
         workload=_requests_of(path, run),
-        figures=_stated(path, run),
+        figures=_stated(run, where),
         over_http=True,
-        greedy="temperature 0" in said,
+        greedy="temperature 0" in summary.said,
         batch_max=1024 if server else 256,
         prefill_tokens_max=8192 if server else 2048,
         host="h200-vm",
-        interference=_interference(condition, document.get("conditions", {})),
-        prefix_caching="prefix caching off" not in said,
+        interference=interference,
+        prefix_caching="prefix caching off" not in summary.said,
         notes=(
             "limits: the server's defaults for this GPU",
-            "client and server share the host",
+            "host: h200-vm, client and server share it",
+            *neighbours,
         ),
     )
+
+
+def _gpu(name: str, where: Path) -> GpuSku:
+    try:
+        return hardware.gpu(name)
+    except UnknownName as error:
+        raise BadInput(f"{where}: {error}; say which with --gpu") from None
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def _named_gpu(path: Path, said: str) -> GpuSku:
@@ -133,49 +156,63 @@ def _named_gpu(path: Path, said: str) -> GpuSku:
     return hardware.gpu(max(found)[1])
 
 
-def _requests_of(path: Path, run: Mapping[str, Any]) -> Workload:
-    name = run.get("requests_file")
-    if not isinstance(name, str):
-        raise BadInput(f'{path}: a run has no "requests_file" with its exact requests')
-    trace = read_trace(path.parent / name)
+def _requests_of(path: Path, run: SummaryRun) -> Workload:
+    file = path.parent / run.requests_file
+    trace = read_trace(file)
     if trace.arrival_ns is None:
-        raise TraceError(path.parent / name, None, "has no arrivals")
+        raise TraceError(file, None, "has no arrivals")
     return Workload(trace.arrival_ns, trace.input_tokens, trace.output_tokens)
 
 
-def _stated(path: Path, run: Mapping[str, Any]) -> Figures:
+def _stated(run: SummaryRun, where: str) -> Figures:
     figures: Figures = {
-        key: {name: float(value) for name, value in run[key].items()}
-        for key in ("ttft_ms", "tpot_ms", "itl_ms")
-        if isinstance(run.get(key), dict)
+        name: spread.model_dump(exclude_none=True)
+        for name in ("ttft_ms", "tpot_ms", "itl_ms")
+        if (spread := getattr(run, name)) is not None
     }
-    for key, stated in (("output_tok_s", "out_tok_s"), ("throughput_req_s", "req_s")):
-        if stated in run:
-            figures[key] = float(run[stated])
-    if not figures:
-        raise BadInput(f"{path}: a run states no figure to compare with")
+    rates = {"output_tok_s": run.out_tok_s, "throughput_req_s": run.req_s}
+    figures |= {name: rate for name, rate in rates.items() if rate is not None}
+    if not any(figures.values()):
+        raise BadInput(f"{where}: states no figure to compare with")
     return figures
 
 
-def _interference(condition: str, described: Any) -> Interference:
-    """The neighbours that a condition's description counts; half and half if it counts none."""
+def _interference(
+    condition: str, described: Mapping[str, str], where: str
+) -> tuple[Interference, list[str]]:
+    """The neighbours that a condition's description counts, and what was taken for granted.
+
+    A condition that none describes, and whose name has a number, is taken for that many threads,
+    half of them thrashing memory and half compressing; without a number, for a quiet host.
+    """
     if condition == "isolated":
-        return QUIET
-    said = str(described.get(condition, "")) if isinstance(described, dict) else ""
+        return QUIET, []
+    said = described.get(condition, "")
     if "same interferers" in said:
         others = [text for name, text in described.items() if name not in (condition, "isolated")]
-        said = "; ".join([said, *map(str, others)])
+        said = "; ".join([said, *others])
     found = [
         Neighbour(kind, int(match.group(1)))
         for kind, pattern in NEIGHBOURS
-        if (match := re.search(pattern, said))
+        if (match := re.search(pattern, said)) and int(match.group(1))
     ]
-    total = re.search(r"(\d+)", condition)
-    if not found and total:
+    total = re.search(r"(\d{1,6})", condition)
+    notes = []
+    if not found and total and int(total.group(1)):
         half = max(1, int(total.group(1)) // 2)
         found = [Neighbour("memory_thrash", half), Neighbour("pbzip2", half)]
-    pinned = re.search(r"pinned_?(\d+)", condition)
-    return Interference(tuple(found), pinned_cores=int(pinned.group(1)) if pinned else None)
+        notes = [f'GUESSED from the name "{condition}": {half} threads each of {_kinds(found)}']
+    elif not found:
+        notes = [f'GUESSED: no description counts the neighbours of "{condition}"; none assumed']
+    pinned = re.search(r"pinned_?(\d{1,6})", condition)
+    cores = int(pinned.group(1)) if pinned else None
+    if cores == 0:
+        raise BadInput(f'{where}.condition: "{condition}" pins the server to no core')
+    return Interference(tuple(found), pinned_cores=cores), notes
+
+
+def _kinds(neighbours: Sequence[Neighbour]) -> str:
+    return " and ".join(each.kind for each in neighbours)
 
 
 # --- requests with time stamps ---------------------------------------------------------------
@@ -186,19 +223,22 @@ def _from_requests(
 ) -> MeasuredRun:
     rows = _rows(path, text)
     meta_path = path.with_suffix(".meta.json")
-    meta = _json(meta_path, _text(meta_path)) if meta_path.exists() else {}
-    settings = meta.get("engine_kwargs", {})
-    if int(settings.get("tensor_parallel_size") or 1) > 1:
+    meta = parse(Meta, meta_path, _text(meta_path)) if meta_path.exists() else Meta()
+    settings = meta.engine_kwargs or EngineSettings()
+    if (settings.tensor_parallel_size or 1) > 1:
         raise BadInput(f"{meta_path}: ran on several GPUs (tensor parallel); the twin models one")
-    cache = meta.get("kv_cache", {})
-    board_name = gpu or meta.get("hardware", {}).get("device_name")
-    board = (
-        hardware.gpu(board_name) if board_name else _named_gpu(path, path.name.replace("_", " "))
-    )
-    model = _model(str(meta.get("model", "")), path, model_config)
-    if str(settings.get("kv_cache_dtype", "auto")).startswith("fp8"):
+    cache = meta.kv_cache or KvCache()
+    board_name = meta.hardware and meta.hardware.device_name
+    if gpu:
+        board = hardware.gpu(gpu)
+    elif board_name:
+        board = _gpu(board_name, meta_path)
+    else:
+        board = _named_gpu(path, _words(path.name))
+    model = _model(meta.model or "", f"{meta_path}: model", model_config)
+    if (settings.kv_cache_dtype or "auto").startswith("fp8"):
         model = replace(model, kv_bytes_per_element=1.0)
-    workload, figures = _measured(rows)
+    workload, figures = _measured(path, rows)
     server = board.memory_bytes >= 70 * 2**30
     return MeasuredRun(
         name=f"{board.name} {model.name} {len(rows)} requests",
@@ -209,39 +249,37 @@ def _from_requests(
         figures=figures,
         over_http=False,
         greedy=False,
-        batch_max=int(settings.get("max_num_seqs") or (1024 if server else 256)),
-        prefill_tokens_max=int(settings.get("max_num_batched_tokens") or 8192),
+        batch_max=settings.max_num_seqs or (1024 if server else 256),
+        prefill_tokens_max=settings.max_num_batched_tokens or 8192,
         host="workstation",
-        kv_blocks=cache.get("num_gpu_blocks"),
-        prefix_caching=bool(cache.get("enable_prefix_caching", True)),
-        kv_block_tokens=int(cache.get("block_size") or 16),
-        memory_utilization=float(cache.get("gpu_memory_utilization") or 0.9),
-        notes=("engine time stamps: no HTTP; sampling and host are not stated",),
+        kv_blocks=cache.num_gpu_blocks,
+        prefix_caching=cache.enable_prefix_caching is not False,
+        kv_block_tokens=cache.block_size or 16,
+        memory_utilization=cache.gpu_memory_utilization or 0.9,
+        notes=(
+            "engine time stamps: no HTTP; sampling and host are not stated",
+            *(() if meta_path.exists() else (f"no {meta_path.name}: the engine's defaults",)),
+        ),
     )
 
 
-def _rows(path: Path, text: str) -> list[dict[str, float]]:
-    rows = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-            rows.append({key: float(row[key]) for key in (*STAMPS, "input_toks", "output_toks")})
-        except (ValueError, TypeError, KeyError) as error:
-            raise TraceError(path, number, f"not a measured request: {error}") from None
+def _rows(path: Path, text: str) -> list[RequestRow]:
+    rows = [parse(RequestRow, f"{path}:{line}", written) for line, written in json_lines(text)]
     if not rows:
         raise TraceError(path, None, "holds no request")
     return rows
 
 
-def _measured(rows: Sequence[Mapping[str, float]]) -> tuple[Workload, Figures]:
+def _measured(path: Path, rows: Sequence[RequestRow]) -> tuple[Workload, Figures]:
     """Workload and figures of the engine's stamps, on one clock that starts at the first arrival.
 
     ``arrival_time`` is another clock's; a request is queued at once when the engine is idle, so
     the least difference between the two is the clocks' offset.
     """
-    columns = {key: np.array([row[key] for row in rows]) for key in rows[0]}
+    columns = {
+        name: np.array([getattr(row, name) for row in rows], dtype=np.float64)
+        for name in RequestRow.model_fields
+    }
     offset = (columns["queued_ts"] - columns["arrival_time"]).min()
     arrival = columns["arrival_time"] + offset
     order = np.argsort(arrival, kind="stable")
@@ -250,12 +288,15 @@ def _measured(rows: Sequence[Mapping[str, float]]) -> tuple[Workload, Figures]:
     many = outputs > 1
     spans = columns["last_token_ts"] - columns["first_token_ts"]
     makespan = columns["last_token_ts"].max() - start
+    if makespan <= 0:
+        raise TraceError(path, None, "all its time stamps are the same")
     figures: Figures = {
         "ttft_ms": _spread((columns["first_token_ts"] - arrival) * 1e3),
-        "tpot_ms": _spread(spans[many] / (outputs[many] - 1) * 1e3),
         "output_tok_s": float(outputs.sum() / makespan),
         "throughput_req_s": float(len(rows) / makespan),
     }
+    if many.any():
+        figures["tpot_ms"] = _spread(spans[many] / (outputs[many] - 1) * 1e3)
     workload = Workload(
         arrival_ns=np.rint((arrival - start)[order] * NS_PER_S).astype(np.int64),
         input_tokens=columns["input_toks"][order].astype(np.int64),
@@ -272,27 +313,19 @@ def _spread(values: np.ndarray[Any, Any]) -> dict[str, float]:
 # --- files -----------------------------------------------------------------------------------
 
 
-def _model(name: str, path: Path, model_config: Path | None) -> LlmSku:
+def _model(name: str, where: str, model_config: Path | None) -> LlmSku:
     if model_config is not None:
         return llm.lookup(str(model_config))
     try:
         return llm.lookup(name)
     except UnknownName as error:
-        raise BadInput(f"{path}: {error}; give its config.json with --model-config") from None
-
-
-def _json(path: Path, text: str) -> dict[str, Any]:
-    try:
-        document = json.loads(text)
-    except ValueError as error:
-        raise BadInput(f"{path}: not JSON: {error}") from None
-    if not isinstance(document, dict):
-        raise BadInput(f"{path}: must hold a JSON object")
-    return document
+        raise BadInput(f"{where}: {error}; give its config.json with --model-config") from None
 
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: cannot be read: {error}") from None
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: not UTF-8 text: byte {error.start}") from None
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read: {error.strerror}") from None

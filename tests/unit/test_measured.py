@@ -91,7 +91,7 @@ def test_a_model_and_gpu_can_be_given(tmp_path: Path) -> None:
 
 def test_a_bad_line_is_named(tmp_path: Path) -> None:
     path = requests_file(tmp_path, {}, {"queued_ts": "soon"})
-    with pytest.raises(BadInput, match=r"2: .*not a measured request"):
+    with pytest.raises(BadInput, match=r"jsonl:2: queued_ts: must be a valid number, is 'soon'"):
         read_measured(path)
 
 
@@ -109,3 +109,141 @@ def test_missing_and_multi_gpu_files_are_refused(tmp_path: Path) -> None:
     meta = {"model": "llama-3-8b", "engine_kwargs": {"tensor_parallel_size": 2}}
     with pytest.raises(BadInput, match="several GPUs"):
         read_measured(requests_file(tmp_path, {}, meta=meta))
+
+
+def summary_file(tmp_path: Path, *runs: object, **keys: object) -> Path:
+    (tmp_path / "requests.csv").write_text(
+        "arrival_s,input_tokens,output_tokens\n0.0,10,3\n0.5,20,1\n"
+    )
+    path = tmp_path / "summary.json"
+    path.write_text(json.dumps({"what": "on an H200", "runs": runs, **keys}))
+    return path
+
+
+RUN = {
+    "model": "llama-3-8b",
+    "condition": "isolated",
+    "rate": 2,
+    "ttft_ms": {"mean": 20.0, "p99": 21.0},
+    "out_tok_s": 5.0,
+    "requests_file": "requests.csv",
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"output_toks": 0}, "output_toks: length 0 is not within 1"),
+        ({"output_toks": -3}, "output_toks: length -3 is not within 1"),
+        ({"input_toks": 2.5}, 'input_toks: length "2.5" is not a whole number'),
+        ({"input_toks": True}, 'input_toks: length "True" is not a whole number'),
+        ({"queued_ts": float("nan")}, "queued_ts: must be a finite number, is nan"),
+        ({"arrival_time": 1e300}, "arrival_time: must be less than or equal to 4000000000"),
+        ({"queued_ts": None}, "queued_ts: must be a valid number, is None"),
+        ({"last_token_ts": 5.2}, "are not in this order"),
+        ({"first_token_ts": 4.0}, "are not in this order"),
+    ],
+)
+def test_a_request_that_cannot_be_is_refused(
+    tmp_path: Path, change: dict[str, object], said: str
+) -> None:
+    with pytest.raises(BadInput) as caught:
+        read_measured(requests_file(tmp_path, {}, change))
+    assert ".jsonl:2: " in str(caught.value) and said in str(caught.value)
+
+
+def test_stamps_that_are_all_the_same_have_no_rate(tmp_path: Path) -> None:
+    same: dict[str, object] = {"first_token_ts": 5.0, "last_token_ts": 5.0}
+    with pytest.raises(BadInput, match="all its time stamps are the same"):
+        read_measured(requests_file(tmp_path, same, same))
+
+
+def test_outputs_of_one_token_have_no_tpot(tmp_path: Path) -> None:
+    run = read_measured(requests_file(tmp_path, {"output_toks": 1, "last_token_ts": 5.5}))[0]
+    assert "tpot_ms" not in run.figures
+    assert run.figures["ttft_ms"]["mean"] == pytest.approx(500)
+
+
+def test_null_is_the_same_as_absent(tmp_path: Path) -> None:
+    meta = {"model": "llama-3-8b", "engine_kwargs": None, "kv_cache": None, "hardware": None}
+    run = read_measured(requests_file(tmp_path, {}, meta=meta))[0]
+    assert (run.gpu.name, run.kv_blocks, run.prefix_caching) == ("rtx-4090", None, True)
+
+
+@pytest.mark.parametrize(
+    ("meta", "said"),
+    [
+        ({"engine_kwargs": {"max_num_seqs": "many"}}, "engine_kwargs.max_num_seqs"),
+        ({"engine_kwargs": {"max_num_seqs": -4}}, "engine_kwargs.max_num_seqs"),
+        ({"engine_kwargs": {"tensor_parallel_size": "two"}}, "tensor_parallel_size"),
+        ({"engine_kwargs": 3}, "engine_kwargs"),
+        ({"kv_cache": {"num_gpu_blocks": "x"}}, "kv_cache.num_gpu_blocks"),
+        ({"kv_cache": {"block_size": -1}}, "kv_cache.block_size"),
+        ({"kv_cache": {"gpu_memory_utilization": 9}}, "kv_cache.gpu_memory_utilization"),
+        ({"hardware": "A100"}, "hardware"),
+        ({"hardware": {"device_name": "Abacus 3"}}, 'unknown GPU "Abacus 3"'),
+        ({"model": "someone/new"}, "--model-config"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(
+    tmp_path: Path, meta: dict[str, object], said: str
+) -> None:
+    with pytest.raises(BadInput) as caught:
+        read_measured(requests_file(tmp_path, {}, meta={"model": "llama-3-8b", **meta}))
+    assert "server_RTX4090.meta.json: " in str(caught.value) and said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"rate": "7"}, "runs.1.rate: must be a valid number, is '7'"),
+        ({"rate": 0}, "runs.1.rate: must be greater than 0, is 0"),
+        ({"ttft_ms": {"mean": "fast"}}, "runs.1.ttft_ms.mean"),
+        ({"ttft_ms": None, "out_tok_s": None}, "runs.1: states no figure"),
+        ({"out_tok_s": -1}, "runs.1.out_tok_s"),
+        ({"requests_file": None}, "runs.1.requests_file"),
+        ({"model": "someone/new"}, "runs.1: unknown model"),
+        ({"condition": "pinned_0 of 8"}, "runs.1.condition"),
+    ],
+)
+def test_a_run_of_a_summary_that_cannot_be_is_refused(
+    tmp_path: Path, change: dict[str, object], said: str
+) -> None:
+    with pytest.raises(BadInput) as caught:
+        read_measured(summary_file(tmp_path, RUN, {**RUN, **change}))
+    assert said in str(caught.value)
+
+
+def test_a_summary_without_runs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="runs: "):
+        read_measured(summary_file(tmp_path))
+
+
+def test_a_byte_order_mark_is_no_obstacle(tmp_path: Path) -> None:
+    path = summary_file(tmp_path, RUN)
+    path.write_text("\ufeff" + path.read_text(), encoding="utf-8")
+    assert len(read_measured(path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("condition", "described", "neighbours", "note"),
+    [
+        ("isolated", {}, (), ""),
+        ("busy", {"busy": "3 threads of pbzip2"}, (Neighbour("pbzip2", 3),), ""),
+        ("noisy48", {}, (Neighbour("memory_thrash", 24), Neighbour("pbzip2", 24)), "GUESSED from"),
+        ("stress", {"stress": "a lot"}, (), "none assumed"),
+        ("stress", None, (), "none assumed"),
+    ],
+)
+def test_what_was_guessed_about_neighbours_is_said(
+    tmp_path: Path,
+    condition: str,
+    described: object,
+    neighbours: tuple[Neighbour, ...],
+    note: str,
+) -> None:
+    path = summary_file(tmp_path, {**RUN, "condition": condition}, conditions=described)
+    [run] = read_measured(path)
+    assert run.interference.neighbours == neighbours
+    assert any("GUESSED" in each for each in run.notes) == bool(note)
+    assert note in " ".join(run.notes)

@@ -77,6 +77,8 @@ def write(tmp_path: Path) -> Any:
         (VIDUR, "CSV", None, [3772], [54]),
         (BURST_GPT, "CSV", [5_000_000_000, 45_000_000_000], [472, 1087], [18, 230]),
         ('arrival_s,"input_tokens",output_tokens\n"1",2,3\n\n', "CSV", [10**9], [2], [3]),
+        ('note,input_tokens,output_tokens\n"two\nlines",2,3\n', "CSV", None, [2], [3]),
+        ('{"prompt": "a\u2028b", "input_len": 2, "output_len": 3}\n', "JSONL", None, [2], [3]),
     ],
 )
 def test_formats(

@@ -13,7 +13,9 @@ Times that are dates or seconds since 1970 count from the trace's first request;
 from __future__ import annotations
 
 import csv
+import io
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +30,8 @@ from blink.model.workload.timestamps import SECONDS, TimeUnit, date_ns
 Int64Array = npt.NDArray[np.int64]
 
 TOKENS_MAX: Final = (1 << 24) - 1
+TIME_MAX_NS: Final = 1 << 62
+"""146 years: a run that starts here still ends before int64 nanoseconds do."""
 EPOCH_S_MIN: Final = 1e9
 """Seconds beyond this are a date (2001 or later), not a time since the start of a trace."""
 
@@ -150,8 +154,8 @@ class _Rows:
 
     def add(self, line: int, arrival: Any, tokens_in: Any, tokens_out: Any) -> None:
         try:
-            self.inputs.append(_tokens(tokens_in, "prompt"))
-            self.outputs.append(_tokens(tokens_out, "output"))
+            self.inputs.append(whole_tokens(tokens_in, "prompt"))
+            self.outputs.append(whole_tokens(tokens_out, "output"))
             if self.unit is not None:
                 self.arrivals.append(self._time(arrival))
         except (ValueError, OverflowError) as error:
@@ -164,10 +168,13 @@ class _Rows:
             return date_ns(written)
         try:
             value = float(written)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             value = np.nan
-        if isinstance(written, bool) or not 0 <= value < np.inf:
-            raise ValueError(f'arrival "{written}" is not a time')
+        if isinstance(written, bool) or "_" in str(written) or not 0 <= value < np.inf:
+            raise ValueError(f'arrival "{shown(written)}" is not a time')
+        assert self.unit in SECONDS
+        if value / SECONDS[self.unit] >= TIME_MAX_NS / 1e9:
+            raise ValueError(f"arrival {value:g} {self.unit} is beyond {TIME_MAX_NS / 1e9:.1e} s")
         return value
 
     def trace(self) -> Trace:
@@ -194,37 +201,48 @@ class _Rows:
         return np.rint(times * (1e9 / per_second)).astype(np.int64)
 
 
-def _tokens(written: Any, what: str) -> int:
-    try:
+def whole_tokens(written: Any, what: str) -> int:
+    """A length as a file writes it: 17, 17.0 or "17". Raises ValueError for anything else."""
+    text = written.strip() if isinstance(written, str) else ""
+    if re.fullmatch(r"-?[0-9]{1,19}", text):
+        value = int(text)
+    elif isinstance(written, int | float) and not isinstance(written, bool) and written % 1 == 0:
         value = int(written)
-        whole = isinstance(written, str) or (value == written and not isinstance(written, bool))
-    except (TypeError, ValueError):
-        whole, value = False, 0
-    if not whole:
-        raise ValueError(f'{what} length "{written}" is not a whole number of tokens')
+    else:
+        raise ValueError(f'{what} length "{shown(written)}" is not a whole number of tokens')
     if not 1 <= value <= TOKENS_MAX:
-        raise ValueError(f"{what} length {value} is not within 1 to {TOKENS_MAX:,} tokens")
+        raise ValueError(f"{what} length {shown(written)} is not within 1 to {TOKENS_MAX:,} tokens")
     return value
 
 
+def shown(written: Any) -> str:
+    """What a file holds, short enough for a message."""
+    text = str(written)
+    return text if len(text) <= 40 else f"{text[:40]}..."
+
+
 def _read_csv(text: str, rows: _Rows) -> None:
-    reader = csv.reader(text.splitlines())
+    reader = csv.reader(io.StringIO(text, newline=""))
+    try:
+        _read_table(reader, rows)
+    except csv.Error as error:
+        raise TraceError(rows.path, reader.line_num, str(error)) from None
+
+
+def _read_table(reader: Any, rows: _Rows) -> None:
     header = next((row for row in reader if row), None)
     if header is None:
         raise TraceError(rows.path, None, "is empty")
     arrival, tokens_in, tokens_out = rows.columns(header, reader.line_num, jsonl=False)
     width = len(header)
-    try:
-        for row in reader:
-            if not row:
-                continue
-            if len(row) != width:
-                message = f"{len(row)} fields, the header has {width}"
-                raise TraceError(rows.path, reader.line_num, message)
-            when = None if arrival is None else row[arrival]
-            rows.add(reader.line_num, when, row[tokens_in], row[tokens_out])
-    except csv.Error as error:
-        raise TraceError(rows.path, reader.line_num, str(error)) from None
+    for row in reader:
+        if not row:
+            continue
+        if len(row) != width:
+            message = f"{len(row)} fields, the header has {width}"
+            raise TraceError(rows.path, reader.line_num, message)
+        when = None if arrival is None else row[arrival]
+        rows.add(reader.line_num, when, row[tokens_in], row[tokens_out])
 
 
 def _read_jsonl(text: str, rows: _Rows) -> None:
@@ -246,13 +264,23 @@ def _read_jsonl(text: str, rows: _Rows) -> None:
 
 
 def _objects(text: str, path: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    for line, written in enumerate(text.splitlines(), 1):
-        if not written.strip():
-            continue
+    for line, written in json_lines(text):
         try:
             entry = json.loads(written)
         except json.JSONDecodeError as error:
             raise TraceError(path, line, f"not JSON: {error.msg}, column {error.colno}") from None
+        except (ValueError, RecursionError) as error:  # a number or a nesting beyond all use
+            raise TraceError(path, line, f"not JSON that can be read: {error}") from None
         if not isinstance(entry, dict):
             raise TraceError(path, line, "not a JSON object")
         yield line, entry
+
+
+def json_lines(text: str) -> Iterator[tuple[int, str]]:
+    """The lines of JSONL that hold something, numbered from 1.
+
+    Only a line feed ends one: JSON strings may hold what `splitlines` takes for an end.
+    """
+    for line, written in enumerate(text.split("\n"), 1):
+        if written.strip():
+            yield line, written

@@ -1,0 +1,155 @@
+"""What files of measured runs may hold: their shape, and one clear line for what breaks it.
+
+Unknown keys are let pass, for these files are other people's; null is the same as absent.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Final, Self, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from blink.model.errors import BadInput
+from blink.model.workload.traces import shown, whole_tokens
+
+STAMP_S_MAX: Final = 4e9  # of the year 2096: two stamps differ by less than int64 nanoseconds hold
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True, allow_inf_nan=False)
+
+
+def _tokens(written: object) -> int:
+    try:
+        return whole_tokens(written, "a")
+    except ValueError as error:
+        message = str(error).removeprefix("a ")
+        raise PydanticCustomError("tokens", "{message}", {"message": message}) from None
+
+
+Tokens = Annotated[int, BeforeValidator(_tokens)]
+Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
+Stamp = Annotated[float, Field(ge=0, le=STAMP_S_MAX)]
+Figure = Annotated[float, Field(ge=0, le=1e15)]
+
+
+class Spread(_Part):
+    """A latency in ms; a part that was not measured is None."""
+
+    mean: Figure | None = None
+    p50: Figure | None = None
+    p95: Figure | None = None
+    p99: Figure | None = None
+
+
+class SummaryRun(_Part):
+    """One of the runs of a summary."""
+
+    model: str
+    requests_file: str
+    condition: str | None = None
+    rate: Annotated[float, Field(gt=0)] | None = None
+    ttft_ms: Spread | None = None
+    tpot_ms: Spread | None = None
+    itl_ms: Spread | None = None
+    out_tok_s: Figure | None = None
+    req_s: Figure | None = None
+
+
+class Summary(_Part):
+    """A summary: what was measured, in words, and its runs."""
+
+    what: str = ""
+    load: str | None = None
+    notes: Any = None
+    gpu: str | None = None
+    conditions: dict[str, str] | None = None
+    runs: Annotated[tuple[SummaryRun, ...], Field(min_length=1)]
+
+    @property
+    def said(self) -> str:
+        """Everything said about the measurement, in which settings are looked for."""
+        return " ".join(str(part or "") for part in (self.what, self.load, self.notes, self.gpu))
+
+
+class EngineSettings(_Part):
+    """vLLM's own names."""
+
+    tensor_parallel_size: Count | None = None
+    max_num_seqs: Count | None = None
+    max_num_batched_tokens: Count | None = None
+    kv_cache_dtype: str | None = None
+
+
+class KvCache(_Part):
+    """The engine's KV cache as it came out."""
+
+    num_gpu_blocks: Count | None = None
+    block_size: Annotated[int, Field(ge=1, le=65_536)] | None = None
+    gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] | None = None
+    enable_prefix_caching: bool | None = None
+
+
+class Board(_Part):
+    """The GPU, as its driver calls it."""
+
+    device_name: str | None = None
+
+
+class Meta(_Part):
+    """A ``.meta.json``."""
+
+    model: str | None = None
+    engine_kwargs: EngineSettings | None = None
+    kv_cache: KvCache | None = None
+    hardware: Board | None = None
+
+
+class RequestRow(_Part):
+    """One request of a JSONL file: tokens, and time stamps in s.
+
+    ``arrival_time`` is of one clock, the others of another.
+    """
+
+    input_toks: Tokens
+    output_toks: Tokens
+    arrival_time: Stamp
+    queued_ts: Stamp
+    first_token_ts: Stamp
+    last_token_ts: Stamp
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.queued_ts <= self.first_token_ts <= self.last_token_ts:
+            message = "queued_ts, first_token_ts and last_token_ts are not in this order"
+            raise PydanticCustomError("order", "{message}", {"message": message})
+        return self
+
+
+Part = TypeVar("Part", bound=_Part)
+
+
+def parse(kind: type[Part], where: Path | str, text: str) -> Part:
+    """Read one JSON object. Raises BadInput with ``where``, and a line for each bad key."""
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as errors:
+        found = [f"{where}: {_line(each)}" for each in errors.errors(include_url=False)]
+        raise BadInput("\n".join(found)) from None
+
+
+def _line(error: ErrorDetails) -> str:
+    if error["type"] == "json_invalid":
+        return f"not JSON: {error['ctx']['error']}"
+    key = ".".join(str(step) for step in error["loc"])
+    said = error["msg"].replace("Input should be", "must be").replace("Field required", "missing")
+    value = "" if error["type"] in ("missing", "order", "tokens") else _value(error["input"])
+    return f"{key}: {said}{value}" if key else f"{said}{value}"
+
+
+def _value(value: object) -> str:
+    if isinstance(value, dict | list | tuple):
+        return ""
+    return f", is {shown(repr(value) if isinstance(value, str) else value)}"
