@@ -17,7 +17,7 @@ from blink.ring_protocol.loopback import LoopbackMemory
 from blink.ring_protocol.ring import SchedulerRing
 from blink.ring_protocol.window import LaunchWindow
 from blink.sim.batch import Sequence
-from blink.sim.clock import Clock, Process
+from blink.sim.clock import TIE_MAX, Clock, Process
 from blink.sim.engine import Engine, OutputSink
 from blink.sim.entities.api_server import ApiCosts, ApiServer
 from blink.sim.entities.client import Clients
@@ -58,7 +58,10 @@ def assemble(setup: RunSetup, streams: RandomStreams, progress: Callable[[int], 
 def _engine(setup: RunSetup, env: Clock, recorder: Recorder, sink: OutputSink) -> Engine:
     timing = StepTime(setup.llm, setup.gpu, engine_efficiency(setup.plane.engine))
     kv = KvLedger(setup.kv_blocks_total, setup.kv_block_tokens)
-    return Engine(env, timing, kv, recorder, sink, fast_forward=setup.fast_forward)
+    # A poll that cannot report a whole batch leaves tokens to later ones: those are made for real.
+    polls_whole = setup.front_end.slots_per_poll_max >= setup.limits.batch_max
+    skips = setup.fast_forward and (polls_whole or setup.plane.processes > 0)
+    return Engine(env, timing, kv, recorder, sink, fast_forward=skips)
 
 
 def _graphs(setup: RunSetup) -> GraphCache | None:
@@ -76,13 +79,16 @@ def _clients(
     server: Dpu | ApiServer,
     recorder: Recorder,
     world: list[Sequence],
+    streams: RandomStreams,
     progress: Callable[[int], None],
 ) -> Clients:
+    ties = streams("ties.clients").integers(0, TIE_MAX, len(world), endpoint=True)
     return Clients(
         env,
         server,
         recorder,
         world.__getitem__,
+        ties=ties.tolist(),
         one_way_ns=setup.link.client_latency_ns,
         concurrency=setup.workload.concurrency,
         think_ns=setup.workload.think_ns,
@@ -132,7 +138,7 @@ def _with_dpu(
         graphs,
         world.__getitem__,
     )
-    clients = _clients(setup, env, dpu, recorder, world, progress)
+    clients = _clients(setup, env, dpu, recorder, world, streams, progress)
     engine.on_leave = clients.tokens_suffice
     return Assembly(env, recorder, engine, clients, [clients.run(), gpu.run()], dpu=dpu, gpu=gpu)
 
@@ -167,7 +173,7 @@ def _with_host(
         prefix_caching=setup.prefix_caching,
     )
     api.engine = host
-    clients = _clients(setup, env, api, recorder, world, progress)
+    clients = _clients(setup, env, api, recorder, world, streams, progress)
     engine.on_leave = clients.tokens_suffice
     return Assembly(env, recorder, engine, clients, [clients.run(), host.run()], api=api, host=host)
 

@@ -14,6 +14,8 @@ from simpy.events import NORMAL, EventPriority
 Process = Generator[Event, Any, None]
 """What a SimPy process function returns."""
 
+TIE_MAX: Final = (1 << 22) - 1
+
 _BLOCK: Final = 4096
 _SERIAL_BITS: Final = 40
 
@@ -40,13 +42,19 @@ class Clock(Environment):
     def schedule(self, event: Event, priority: EventPriority = NORMAL, delay: SimTime = 0) -> None:
         """Queue ``event`` at ``now + delay``."""
         if not self._tie_keys:
-            self._tie_keys = self._ties.integers(0, 1 << 22, _BLOCK).tolist()
+            self._tie_keys = self._ties.integers(0, TIE_MAX, _BLOCK, endpoint=True).tolist()
         self._serial += 1
         key = (self._tie_keys.pop() << _SERIAL_BITS) + self._serial
         heappush(self._queue, (self._now + delay, priority, key, event))
 
-    def at(self, when_ns: int, action: Callable[[], None]) -> None:
-        """Call ``action()`` at ``when_ns`` (not before now)."""
+    def at(self, when_ns: int, action: Callable[[], None], tie: int | None = None) -> None:
+        """Call ``action()`` at ``when_ns`` (not before now).
+
+        ``tie`` of 0 to :data:`TIE_MAX` is its place among events of the same time. Left to chance
+        that place depends on how many events there were before, and fast-forward leaves some out.
+        """
+        if tie is not None:
+            self._tie_keys.append(tie)  # the next to be taken, by the timeout
         timeout = self.timeout(when_ns - self.now)
         assert timeout.callbacks is not None
         timeout.callbacks.append(lambda _: action())

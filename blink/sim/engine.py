@@ -171,7 +171,7 @@ class Engine:
                 self.take_out(sequence)
                 complete(sequence, self.natural_outcome(sequence), row)
             else:
-                self.recorder.when_delivered(row, partial(self.on_leave, sequence))
+                self.recorder.when_delivered(row, partial(self.on_leave, sequence), acts=True)
 
     def preempt(self) -> Sequence:
         """The KV cache is full: take out the newest sequence, whose blocks are free now."""
@@ -187,7 +187,8 @@ class Engine:
             self.recorder.finish(sequence.key, outcome, tokens, self.env.now)
         else:
             finish = partial(self.recorder.finish, sequence.key, outcome, tokens)
-            self.recorder.when_delivered(row, finish)
+            again = self.recorder.workload.concurrency is not None  # its client asks for more
+            self.recorder.when_delivered(row, finish, acts=again)
 
     def natural_outcome(self, sequence: Sequence) -> Outcome:
         """STOP if the model ended by itself, LENGTH if the client's limit cut it."""

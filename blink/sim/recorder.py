@@ -53,7 +53,8 @@ class Recorder:
         self._columns = {name: np.empty(4096, dtype=np.int64) for name in _COLUMNS}
         self._segments: list[tuple[int, int, int, int]] = []
         self._ranges: list[tuple[int, int, int]] = []
-        self._on_delivery: deque[tuple[int, Callable[[int], None]]] = deque()
+        self._on_delivery: deque[tuple[int, Callable[[int], None], bool]] = deque()
+        self._acting = 0
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a named counter."""
@@ -103,21 +104,27 @@ class Recorder:
         self.delivered_ns += times_ns
         rows = len(self.delivered_ns)
         while self._on_delivery and self._on_delivery[0][0] < rows:
-            row, action = self._on_delivery.popleft()
+            row, action, acts = self._on_delivery.popleft()
+            self._acting -= acts
             action(self.delivered_ns[row])
 
-    def when_delivered(self, row: int, action: Callable[[int], None]) -> None:
-        """Call ``action(when_ns)`` as soon as it is known when step ``row`` is delivered."""
+    def when_delivered(self, row: int, action: Callable[[int], None], *, acts: bool) -> None:
+        """Call ``action(when_ns)`` as soon as it is known when step ``row`` is delivered.
+
+        ``acts``: a client does something then, so it must be known when the time comes; what only
+        writes down when it was may learn of it later.
+        """
         if row < len(self.delivered_ns):
             action(self.delivered_ns[row])
         else:
             assert not self._on_delivery or self._on_delivery[-1][0] <= row
-            self._on_delivery.append((row, action))
+            self._acting += acts
+            self._on_delivery.append((row, action, acts))
 
     @property
     def awaits_delivery(self) -> bool:
-        """Whether something happens as soon as a step is delivered that is not yet."""
-        return bool(self._on_delivery)
+        """Whether a client acts as soon as a step is delivered that is not yet."""
+        return self._acting > 0
 
     def streamed(self, request: int, tokens: int) -> None:
         """The front end has streamed ``tokens`` tokens in all, in order and each once, and ends."""
@@ -191,6 +198,7 @@ class Recorder:
         )
 
     def decode_ranges(self) -> DecodeRanges:
-        """The ranges, in the order in which they ended."""
+        """The ranges, in the order in which they ended, then of requests."""
         rows = np.array(self._ranges, dtype=np.int64).reshape(-1, 3)
+        rows = rows[np.lexsort((rows[:, 1], rows[:, 0], rows[:, 2]))]
         return DecodeRanges(request=rows[:, 0], first=rows[:, 1], end=rows[:, 2])

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from blink.model.policy import Limits
 from blink.model.record import RunRecord
 from blink.model.setup import FaultSetup, FrontEndSetup
 from blink.testing.invariants import violations
@@ -76,6 +77,38 @@ def test_fast_forward_changes_nothing_whatever_happens(
         kv_blocks_total=kv_blocks,
         front_end=FrontEndSetup(poll_interval_max_ns=interval_max_ns),
         faults=FaultSetup(timeout_fraction=0.3 * impatient, timeout_after_ns=700_000_000),
+    )
+    fast, slow = run(setup), run(replace(setup, fast_forward=False))
+    assert differences(fast, slow) == []
+    assert violations(fast) == []
+
+
+@settings(max_examples=60)
+@given(
+    system=st.sampled_from(SYSTEMS),
+    seed=st.integers(0, 10_000),
+    clients=st.sampled_from([None, 1, 4, 12]),
+    leaving=st.sampled_from([0.0, 0.5]),
+    noisy=st.booleans(),
+    batch_max=st.sampled_from([2, 8, 64]),
+)
+def test_a_client_who_acts_on_an_answer_does_so_on_time(
+    system: str, seed: int, clients: int | None, leaving: float, noisy: bool, batch_max: int
+) -> None:
+    """A closed loop asks again, and a client leaves, when an answer comes, not when a segment ends.
+
+    An overlapping host learns of a step's delivery during the next: fast-forward must wait for it.
+    """
+    workload = varied(40, 30.0, seed=seed)
+    if clients is not None:
+        workload = replace(workload, arrival_ns=np.zeros(40, dtype=np.int64), concurrency=clients)
+    setup = run_setup(
+        system,
+        noisy=noisy,
+        seed=seed,
+        workload=workload,
+        limits=Limits(batch_max, 2, 8192),
+        faults=FaultSetup(cancel_fraction=leaving, cancel_after_tokens_max=50),
     )
     fast, slow = run(setup), run(replace(setup, fast_forward=False))
     assert differences(fast, slow) == []

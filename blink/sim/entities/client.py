@@ -20,7 +20,10 @@ class Server(Protocol):
 
 
 class Clients:
-    """All clients of a run. In a closed loop, ``concurrency`` of them ask one after the other."""
+    """All clients of a run. In a closed loop, ``concurrency`` of them ask one after the other.
+
+    ``ties`` has a number a request that orders what its client does among events of the same time.
+    """
 
     def __init__(
         self,
@@ -29,6 +32,7 @@ class Clients:
         recorder: Recorder,
         world: Callable[[int], Sequence],
         *,
+        ties: list[int],
         one_way_ns: int,
         concurrency: int | None,
         think_ns: int,
@@ -40,6 +44,7 @@ class Clients:
         self.ended = 0
         self.requests = len(recorder.arrival_ns)
         self._world = world
+        self._ties = ties
         self._one_way_ns = one_way_ns
         self._concurrency = concurrency
         self._think_ns = think_ns
@@ -66,19 +71,22 @@ class Clients:
             return  # the last request has been asked while this client was thinking
         self._asked += 1
         self.recorder.arrival_ns[index] = self.env.now
-        sequence = self._world(index)
-        self.env.at(self.env.now + self._one_way_ns, lambda: self.server.arrive(sequence))
+        sequence, tie = self._world(index), self._ties[index]
+        self.env.at(self.env.now + self._one_way_ns, lambda: self.server.arrive(sequence), tie)
         patience_ns = sequence.truth.cancel_after_ns
         if patience_ns is not None:
             self.env.at(
                 self.env.now + patience_ns,
                 lambda: self._leave(sequence, Outcome.TIMED_OUT),
+                tie,
             )
 
     def tokens_suffice(self, sequence: Sequence, when_ns: int) -> None:
         """The client of ``sequence`` has read enough and goes away at ``when_ns``."""
         leaves_ns = max(when_ns, self.env.now)
-        self.env.at(leaves_ns, lambda: self._leave(sequence, Outcome.CANCELLED))
+        self.env.at(
+            leaves_ns, lambda: self._leave(sequence, Outcome.CANCELLED), self._ties[sequence.key]
+        )
 
     def _leave(self, sequence: Sequence, outcome: Outcome) -> None:
         if self.recorder.outcome[sequence.key] == Outcome.NONE:

@@ -131,7 +131,6 @@ class HostEngine:
         return plan_chunks(
             [(sequence.prompt_tokens, done) for sequence, done in self._filling],
             self.limits.prefill_tokens_max - len(self.engine.batch),
-            chunking=True,
         )
 
     def _schedule_inline(self) -> list[Chunk]:
