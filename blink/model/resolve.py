@@ -7,6 +7,7 @@ from typing import Any
 from blink.model import control_plane, hardware, llm, timing
 from blink.model.control_plane import ControlPlane
 from blink.model.errors import BadInput
+from blink.model.hardware import DpuSku
 from blink.model.interference import QUIET, Interference, Neighbour
 from blink.model.policy import GraphCache, Limits
 from blink.model.scenario import Cancel, ClientTimeout, DelayedVisibility, Scenario
@@ -14,6 +15,8 @@ from blink.model.setup import FaultSetup, FrontEndSetup, RingSetup, RunSetup
 from blink.model.workload import Workload
 
 NS_PER_MS = 1_000_000
+DPU_CORES_FIXED = 2
+"""One core submits and one polls (`sim.entities.dpu`); the others tokenize and stream."""
 GRAPH_BYTES = 2_500_000
 """One captured graph takes 2-3 MB (paper sec 4.2, graph.size)."""
 
@@ -29,7 +32,7 @@ def resolve(
     """Return the run of one ``system`` in one ``condition`` of ``scenario``.
 
     Raises UnknownName for a name that no catalogue has, ModelDoesNotFit for a model that leaves no
-    room for a KV cache.
+    room for a KV cache, BadInput for more cores or cache ways than the hardware has.
     """
     engine = scenario.engine
     model = llm.lookup(scenario.model)
@@ -39,6 +42,8 @@ def resolve(
     if plane.processes == 0 and plane.scheduling != "inline_prefill":
         raise BadInput(f"control_plane.{system}: a scheduler on the GPU prefills inline only")
     limits = _limits(scenario, plane)
+    dpu = hardware.dpu(scenario.hardware.dpu)
+    _check_cores(scenario, dpu)
     inline = plane.scheduling == "inline_prefill"
     blocks = engine.kv_blocks
     if blocks is None:
@@ -60,7 +65,7 @@ def resolve(
         llm=model,
         gpu=gpu,
         host=hardware.host(scenario.hardware.host),
-        dpu=hardware.dpu(scenario.hardware.dpu),
+        dpu=dpu,
         link=hardware.link(scenario.hardware.link),
         plane=plane,
         interference=_interference(scenario) if condition == "interfered" else QUIET,
@@ -78,6 +83,26 @@ def resolve(
         faults=_faults(scenario),
         scenario=scenario.model_dump(mode="json", by_alias=True),
     )
+
+
+def _check_cores(scenario: Scenario, dpu: DpuSku) -> None:
+    front_end = scenario.front_end
+    wanted = front_end.tokenizer_cores + front_end.streaming_cores + DPU_CORES_FIXED
+    if wanted > dpu.cores:
+        raise BadInput(
+            f"front_end.tokenizer_cores and streaming_cores: with {DPU_CORES_FIXED} to submit and "
+            f"to poll they need {wanted} cores, {dpu.name} has {dpu.cores}"
+        )
+    host, section = hardware.host(scenario.hardware.host), scenario.interference
+    if section.pinned_cores is not None and section.pinned_cores > host.threads:
+        raise BadInput(
+            f"interference.pinned_cores = {section.pinned_cores}: {host.name} has "
+            f"{host.threads} hardware threads"
+        )
+    if section.llc_ways is not None and section.llc_ways > host.llc_ways:
+        raise BadInput(
+            f"interference.llc_ways = {section.llc_ways}: {host.name} has {host.llc_ways} ways"
+        )
 
 
 def _limits(scenario: Scenario, plane: ControlPlane) -> Limits:
@@ -112,7 +137,7 @@ def _faults(scenario: Scenario) -> FaultSetup:
             values["extra_visibility_ns_max"] = fault.extra_ns_max
         elif isinstance(fault, Cancel):
             values["cancel_fraction"] = fault.fraction
-            values["cancel_after_tokens_max"] = max(1, fault.after_tokens_max)
+            values["cancel_after_tokens_max"] = fault.after_tokens_max
         elif isinstance(fault, ClientTimeout):
             values["timeout_fraction"] = fault.fraction
             values["timeout_after_ns"] = round(fault.after_ms * NS_PER_MS)

@@ -105,9 +105,17 @@ def check_out_dir(out_dir: Path) -> None:
     """Raise BadInput unless :func:`write_run` may put its output at ``out_dir``.
 
     It may where nothing is, into an empty directory, and over an earlier output to which nobody
-    has added a file. Call it before a long run.
+    has added a file. Call it before a long run: it tries the place by making a directory in it.
     """
+    try:
+        _check_out_dir(out_dir)
+    except OSError as error:
+        raise BadInput(f"cannot write to {out_dir}: {error.strerror}") from None
+
+
+def _check_out_dir(out_dir: Path) -> None:
     if not out_dir.exists():
+        _try_to_write(next(each for each in out_dir.resolve().parents if each.exists()), out_dir)
         return
     if not out_dir.is_dir():
         raise BadInput(
@@ -115,6 +123,7 @@ def check_out_dir(out_dir: Path) -> None:
         )
     if Path.cwd().is_relative_to(out_dir.resolve()):
         raise BadInput(f"{out_dir} is the current directory or around it: name one inside it")
+    _try_to_write(out_dir.resolve().parent, out_dir)
     present = _files_below(out_dir)
     if not present:
         return
@@ -125,6 +134,14 @@ def check_out_dir(out_dir: Path) -> None:
             f"{out_dir} holds files that are not from an earlier blink run, {strange[0]} among"
             " them: name a new directory, or empty this one"
         )
+
+
+def _try_to_write(parent: Path, out_dir: Path) -> None:
+    try:
+        nest = Path(tempfile.mkdtemp(prefix=f".{out_dir.name}.", dir=parent))
+    except OSError as error:
+        raise BadInput(f"cannot write to {out_dir}: {parent}: {error.strerror}") from None
+    nest.rmdir()
 
 
 def run_directories(records: Sequence[RunRecord]) -> list[str]:

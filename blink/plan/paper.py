@@ -85,7 +85,8 @@ def compare_paper(only: str | None = None) -> list[Row]:
     stated = catalogue("paper.toml")
     chosen = [key for key in stated if key.startswith(only or "")]
     if not chosen:
-        raise UnknownName("figure of the paper", str(only), list(stated))
+        groups = {each.partition(".")[0] for each in stated}
+        raise UnknownName("figure of the paper", str(only), groups)
     return [_row(stated[key], PREDICTIONS[key]()) for key in chosen]
 
 

@@ -123,3 +123,91 @@ def test_a_bad_seed(capsys: pytest.CaptureFixture[str], seed: str) -> None:
         main(["run", SMOKE, "--seed", seed])
     assert stop.value.code == 2
     assert "seed" in capsys.readouterr().err
+
+
+CSV = "arrival_s,input_tokens,output_tokens\n0.0,10,10\n"
+JSONL = '{"arrival_s": 0, "input_tokens": 5, "output_tokens": 5}\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("huge.csv", CSV + "1e300,10,10\n", "huge.csv:3: arrival 1e+300 s is beyond"),
+        ("long.csv", CSV + "1e10,10,10\n", "long.csv:3: arrival 1e+10 s is beyond"),
+        ("nan.csv", CSV + "nan,10,10\n", 'nan.csv:3: arrival "nan" is not a time'),
+        ("grouped.csv", CSV + "0.5,1_000,10\n", 'grouped.csv:3: prompt length "1_000" is not'),
+        ("header.csv", '"' + "x" * 200_000 + '"\n', "header.csv:1: field larger than"),
+        (
+            "digits.jsonl",
+            JSONL + JSONL.replace("0,", "9" * 5000 + ",", 1),
+            "digits.jsonl:2: not JSON that can be read",
+        ),
+        ("deep.jsonl", JSONL + '{"a":' * 100_000, "deep.jsonl:2: not JSON that can be read"),
+    ],
+)
+def test_a_trace_that_no_run_can_hold(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, text: str, said: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    assert said in refused(capsys, "run", SMOKE, "--set", f"workload.trace={tmp_path / name}")
+
+
+def test_arrivals_scaled_beyond_all_time(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "trace.csv").write_text(CSV + "9.0,10,10\n")
+    trace = f"workload.trace={tmp_path / 'trace.csv'}"
+    for setting in ("workload.time_scale=1e12", "workload.rate=1e-300"):
+        assert "would arrive after" in refused(
+            capsys, "run", SMOKE, "--set", trace, "--set", setting
+        )
+
+
+def test_settings_beside_a_trace_are_named_by_their_own_keys(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "trace.csv").write_text(CSV)
+    trace = f"workload.trace={tmp_path / 'trace.csv'}"
+    wrong = ("slice=5", "rate=-1", "start_s=x", "arrivals=poison")
+    settings = [part for each in wrong for part in ("--set", f"workload.{each}")]
+    said = refused(capsys, "run", SMOKE, "--set", trace, *settings).splitlines()
+    assert len(said) == len(wrong)
+    for each in wrong:
+        key = f"workload.{each.partition('=')[0]}"
+        assert any(f": {key}: " in line for line in said), (key, said)
+
+
+@pytest.mark.parametrize("place", ["/dev/null/x", "/dev/null", "{tmp}/file/deeper/out"])
+def test_a_place_that_cannot_be_written_is_known_before_the_run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, place: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    said = refused(capsys, "run", SMOKE, "--out", place.format(tmp=tmp_path))
+    assert "[1/1]" not in said and place.format(tmp=tmp_path) in said
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "front_end.tokenizer_cores=1000000000",
+        "interference.pinned_cores=500",
+        "interference.llc_ways=99",
+    ],
+)
+def test_more_than_the_hardware_has(capsys: pytest.CaptureFixture[str], setting: str) -> None:
+    assert setting.partition("=")[0] in refused(capsys, "run", SMOKE, "--set", setting)
+
+
+def test_names_that_no_file_can_have(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "x" * 300
+    refused(capsys, "run", name)
+    refused(capsys, "fidelity", name)
+    refused(capsys, "specs", name)
+    refused(capsys, "run", SMOKE, "--set", f"model={name}")
+    refused(capsys, "run", SMOKE, "--set", f"workload.trace={name}")
+    refused(capsys, "run", SMOKE, "--out", name)
+
+
+def test_an_unknown_figure_of_the_paper_offers_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused(capsys, "paper", "--only", "zzz")
+    assert "fig3" in said and len(said) < 250

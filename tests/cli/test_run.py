@@ -115,3 +115,11 @@ def test_same_seed_same_bytes_under_two_hash_seeds(tmp_path: Path) -> None:
     assert outputs[0][1].keys() == outputs[1][1].keys()
     for name, content in outputs[0][1].items():
         assert content == outputs[1][1][name], f"{name} differs"
+
+
+def test_outputs_of_several_specs_lie_side_by_side_and_can_be_made_again(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for _ in range(2):
+        assert main(["run", SMOKE, SMOKE, "--out", str(out), "--json"]) == 0
+        assert sorted(path.name for path in out.iterdir()) == ["1-one_request", "2-one_request"]
+        assert all((path / "summary.json").is_file() for path in out.iterdir())

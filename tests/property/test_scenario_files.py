@@ -49,7 +49,7 @@ GOOD = st.fixed_dictionaries(
         "systems": st.just(["vllm", "blink"]),
         "control_plane": st.fixed_dictionaries({"vllm": SETTINGS}),
         "points": st.just([{"label": "a", "set": {"seed": 3}}, {"set": {"workload.rate": 0.5}}]),
-        "faults": st.just([{"kind": "cancel", "fraction": 1, "after_tokens_max": 0}]),
+        "faults": st.just([{"kind": "cancel", "fraction": 1, "after_tokens_max": 1}]),
         "slo": st.fixed_dictionaries({"ttft_ms": st.floats(1e-3, 1e9)}),
     },
 )

@@ -238,7 +238,7 @@ def test_a_table_whose_trace_has_no_usable_gaps() -> None:
 
 
 def test_a_workload_without_an_end_in_sight() -> None:
-    with pytest.raises(BadInput, match="shorten duration_s"):
+    with pytest.raises(BadInput, match="shorter duration_s"):
         build(kind="poisson", rate=1e9, duration_s=1e9, lengths=CONSTANT)
 
 

@@ -1,8 +1,7 @@
 """The token-budget scheduler of host-resident engines: decodes first, then prompts in chunks.
 
 Each step has a budget of new tokens. Running decodes take one token each; what is left goes to
-prompts in order of arrival, each as far as the budget reaches (chunked prefill), or, when chunking
-is off, whole prompts only and never together with decodes.
+prompts in order of arrival, each as far as the budget reaches (chunked prefill).
 """
 
 from __future__ import annotations
@@ -20,24 +19,13 @@ class Chunk:
     tokens: int
 
 
-def plan_chunks(
-    prompts: Sequence[tuple[int, int]], budget_tokens: int, *, chunking: bool
-) -> list[Chunk]:
-    """Spend ``budget_tokens`` on ``prompts``: pairs of (prompt tokens, tokens already done).
-
-    Without chunking a prompt longer than the whole budget still goes, alone: it could never run
-    otherwise.
-    """
+def plan_chunks(prompts: Sequence[tuple[int, int]], budget_tokens: int) -> list[Chunk]:
+    """Spend ``budget_tokens`` on ``prompts``: pairs of (prompt tokens, tokens already done)."""
     chunks: list[Chunk] = []
     for position, (total, done) in enumerate(prompts):
-        left = total - done
-        if not chunking and chunks and left > budget_tokens:
-            break
-        tokens = min(left, budget_tokens) if chunking else left
+        tokens = min(total - done, budget_tokens)
         if tokens <= 0:
             break
         chunks.append(Chunk(position, done, tokens))
         budget_tokens -= tokens
-        if budget_tokens <= 0:
-            break
     return chunks

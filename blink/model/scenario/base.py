@@ -22,9 +22,11 @@ class Section(BaseModel):
 
 
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
-Nanoseconds = Annotated[int, Field(ge=0, le=1 << 62)]
+Nanoseconds = Annotated[int, Field(ge=0, le=10**15)]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
+Seconds = Annotated[float, Field(ge=0, le=1e9)]
+"""Up to 31 years: well inside what int64 nanoseconds hold."""
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from blink.model.scenario.base import Fraction, Nanoseconds, Positive, Section
+from blink.model.scenario.base import Count, Fraction, Nanoseconds, Section
 
 
 class DelayedVisibility(Section):
@@ -17,18 +17,18 @@ class DelayedVisibility(Section):
 
 
 class Cancel(Section):
-    """A `fraction` of the clients goes away after 0 to `after_tokens_max` tokens, uniformly."""
+    """A `fraction` of the clients goes away after 1 to `after_tokens_max` tokens, uniformly."""
 
     kind: Literal["cancel"]
     fraction: Fraction
-    after_tokens_max: Annotated[int, Field(ge=0)]
+    after_tokens_max: Count
 
 
 class ClientTimeout(Section):
     """A `fraction` of the clients gives up `after_ms` after it asked."""
 
     kind: Literal["client_timeout"]
-    after_ms: Positive
+    after_ms: Annotated[float, Field(gt=0, le=1e9)]
     fraction: Fraction = 1.0
 
 

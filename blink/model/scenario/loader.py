@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Any
 
-from blink.model.errors import Problem, ScenarioError
+from blink.model.errors import Problem, ScenarioError, is_file
 from blink.model.scenario.locate import Path, lines_of
 from blink.model.scenario.overrides import TRACE, Override, parse_override, set_all
 from blink.model.scenario.problems import dotted, to_problems, validate
@@ -54,7 +54,7 @@ def parse_scenario(document: Mapping[str, Any], name: str = "scenario") -> Scena
 
 def _read(file: FilePath) -> tuple[str | None, list[Problem]]:
     try:
-        return file.read_text(encoding="utf-8"), []
+        return file.read_text(encoding="utf-8-sig"), []
     except FileNotFoundError:
         return None, [Problem(str(file), "", "there is no such file")]
     except UnicodeDecodeError as error:
@@ -113,7 +113,7 @@ def _anchor_trace(document: dict[str, Any], folder: FilePath) -> None:
 def _missing_trace(document: dict[str, Any], places: _Places) -> list[Problem]:
     workload = document.get("workload")
     trace = workload.get("trace") if isinstance(workload, dict) else None
-    if isinstance(trace, str) and trace and not FilePath(trace).is_file():
+    if isinstance(trace, str) and trace and not is_file(FilePath(trace)):
         message = f"there is no trace file {trace}"
         return [Problem(places.of(TRACE), dotted(TRACE), message)]
     return []

@@ -73,11 +73,15 @@ def _path(error: ErrorDetails, document: Any) -> Path:
     """The location without what pydantic adds: the kind of a union's member, `[key]`."""
     path: list[str | int] = []
     place = document
-    for step in error["loc"]:
+    steps = list(error["loc"])
+    while steps:
+        step = steps.pop(0)
         holds = step in place if isinstance(place, dict) else _has_index(place, step)
         if holds:
             place = place[step]
             path.append(step)
+            if steps and kinds_at(document, tuple(path)) and steps[0] == place.get("kind"):
+                steps.pop(0)  # the kind; a key may have the same name, as workload.trace has
     if error["type"] == "missing":
         path.append(error["loc"][-1])
     elif error["type"] in ("union_tag_invalid", "union_tag_not_found"):

@@ -13,6 +13,7 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from blink.model.scenario.base import (
     Count,
+    Nanoseconds,
     Positive,
     Section,
     conflict,
@@ -23,6 +24,7 @@ from blink.model.scenario.faults import Fault
 from blink.model.scenario.traffic import Tokens, Workload
 
 Name = Annotated[str, Field(min_length=1)]
+PollInterval = Annotated[Nanoseconds, Field(ge=1)]
 Scalar = bool | int | float | str
 Settings = dict[str, Scalar]
 
@@ -68,8 +70,8 @@ class Ring(Section):
 class FrontEnd(Section):
     """`[front_end]`: the SmartNIC's half. The token reader polls between the two intervals."""
 
-    poll_interval_min_ns: Annotated[int, Field(ge=1)] = 5_000
-    poll_interval_max_ns: Annotated[int, Field(ge=1)] = 100_000
+    poll_interval_min_ns: PollInterval = 5_000
+    poll_interval_max_ns: PollInterval = 100_000
     slots_per_poll_max: Annotated[int, Field(ge=1, le=4096)] = 1024
     tokenizer_cores: Count = 6
     streaming_cores: Count = 7

@@ -6,12 +6,17 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from blink.model.scenario.base import Count, NonNegative, Positive, Section, conflict
+from blink.model.scenario.base import Count, Positive, Seconds, Section, conflict
 
 TOKENS_MAX = 1 << 24
 """A slot counts its tokens in 24 bits (`ring_protocol.constants.TOKENS_MAX`)."""
 
+THINKING_S_MAX = 1e9
+
 Tokens = Annotated[int, Field(ge=1, lt=TOKENS_MAX)]
+Duration = Annotated[Seconds, Field(gt=0)]
+Sigma = Annotated[float, Field(ge=0, le=10)]
+Variation = Annotated[float, Field(ge=0.001, le=1000)]
 
 
 class ConstantLengths(Section):
@@ -30,11 +35,11 @@ class LognormalLengths(Section):
 
     kind: Literal["lognormal"]
     input_tokens_mean: Positive
-    input_sigma: NonNegative = 1.0
+    input_sigma: Sigma = 1.0
     input_tokens_min: Tokens = 1
     input_tokens_max: Tokens = 8192
     output_tokens_mean: Positive
-    output_sigma: NonNegative = 1.0
+    output_sigma: Sigma = 1.0
     output_tokens_min: Tokens = 1
     output_tokens_max: Tokens = 8192
 
@@ -70,7 +75,7 @@ class _Generated(Section):
     """A synthetic workload ends after `requests` or `duration_s`, whichever comes first."""
 
     requests: Count | None = None
-    duration_s: Positive | None = None
+    duration_s: Duration | None = None
     lengths: Lengths
 
     @model_validator(mode="after")
@@ -105,9 +110,9 @@ class BurstsWorkload(_Generated):
 
     kind: Literal["bursts"]
     rate: Positive = Field(description="requests a second, averaged over bursts and pauses")
-    cv: Positive | None = None
-    on_s: Positive | None = None
-    off_s: Positive | None = None
+    cv: Variation | None = None
+    on_s: Duration | None = None
+    off_s: Duration | None = None
     table: str | None = None
 
     @model_validator(mode="after")
@@ -125,9 +130,15 @@ class ClosedLoopWorkload(Section):
 
     kind: Literal["closed_loop"]
     clients: Count
-    think_s: NonNegative = 0.0
+    think_s: Seconds = 0.0
     requests: Count
     lengths: Lengths
+
+    @model_validator(mode="after")
+    def _ends(self) -> Self:
+        if self.think_s * self.requests / self.clients > THINKING_S_MAX:
+            raise conflict(f"think_s adds up to more than {THINKING_S_MAX:g} s")
+        return self
 
 
 class TraceWorkload(Section):
@@ -145,12 +156,12 @@ class TraceWorkload(Section):
     kind: Literal["trace"] = "trace"
     trace: str = Field(min_length=1, description="path; relative to the scenario's folder")
     requests: Count | None = None
-    start_s: NonNegative = 0.0
-    duration_s: Positive | None = None
+    start_s: Seconds = 0.0
+    duration_s: Duration | None = None
     arrivals: Literal["recorded", "poisson", "constant", "bursts"] = "recorded"
     rate: Positive | None = None
     time_scale: Positive | None = None
-    cv: Positive | None = None
+    cv: Variation | None = None
     input_tokens_max: Tokens = TOKENS_MAX - 1
     output_tokens_max: Tokens = TOKENS_MAX - 1
 

@@ -20,7 +20,7 @@ from blink.model.scenario.traffic import (
 )
 from blink.model.workload.arrivals import bursts_s, constant_s, gamma_s, poisson_s
 from blink.model.workload.lengths import draw_lengths
-from blink.model.workload.traces import Trace, read_trace
+from blink.model.workload.traces import TIME_MAX_NS, Trace, read_trace
 
 Int64Array = npt.NDArray[np.int64]
 RngFor = Callable[[str], np.random.Generator]
@@ -31,7 +31,7 @@ faster one has the same requests."""
 
 NS_PER_S: Final = 1_000_000_000
 REQUESTS_MAX: Final = 50_000_000
-"""Of a workload that is limited by its duration: 1.2 GB of arrays, beyond what a run can use."""
+"""1.2 GB of arrays, beyond what a run can use."""
 
 AnyWorkload = (
     PoissonWorkload | ConstantWorkload | BurstsWorkload | ClosedLoopWorkload | TraceWorkload
@@ -70,6 +70,7 @@ def build_workload(spec: AnyWorkload, rng_for: RngFor, base_dir: Path | None = N
     if isinstance(spec, TraceWorkload):
         return _from_trace(spec, rng_for, base_dir)
     if isinstance(spec, ClosedLoopWorkload):
+        _check_count(spec.requests)
         inputs, outputs = draw_lengths(spec.lengths, spec.requests, rng_for)
         return Workload(
             arrival_ns=np.zeros(spec.requests, dtype=np.int64),
@@ -83,8 +84,22 @@ def build_workload(spec: AnyWorkload, rng_for: RngFor, base_dir: Path | None = N
     return Workload(to_ns(arrival_s), inputs, outputs)
 
 
+def _check_count(requests: int) -> None:
+    if requests > REQUESTS_MAX:
+        raise BadInput(
+            f"workload of more than {REQUESTS_MAX:,} requests: fewer requests, or a shorter "
+            "duration_s"
+        )
+
+
 def to_ns(seconds: npt.NDArray[np.float64]) -> Int64Array:
-    """Seconds to whole ns, to the nearest."""
+    """Seconds to whole ns, to the nearest. Raises BadInput for arrivals that int64 cannot hold."""
+    last_s = float(seconds.max(initial=0.0))
+    if not last_s * NS_PER_S < TIME_MAX_NS:  # not: a NaN is no time either
+        raise BadInput(
+            f"workload: the last request would arrive after {last_s:.1e} s, beyond "
+            f"{TIME_MAX_NS / NS_PER_S:.1e} s: scale the arrivals or raise the rate"
+        )
     whole: Int64Array = np.rint(seconds * NS_PER_S).astype(np.int64)
     return whole
 
@@ -96,8 +111,7 @@ def _synthetic_arrivals(
     expected = spec.rate * (spec.duration_s or 0.0)
     count = spec.requests or int(expected + 8 * np.sqrt(expected) + 16)
     while True:
-        if count > REQUESTS_MAX:
-            raise BadInput(f"workload of more than {REQUESTS_MAX:,} requests: shorten duration_s")
+        _check_count(count)
         arrival_s = _first_arrivals(spec, count, rng_for("workload.arrivals"))
         if spec.duration_s is None:
             return arrival_s

@@ -58,7 +58,7 @@ class LengthTable:
         """Gaps of mean 1 at probabilities `uniform`. Raises UnknownName for a table without."""
         if not len(self.gap_quantiles):
             usable = [table.name for table in length_tables().values() if len(table.gap_quantiles)]
-            raise UnknownName("table of arrival gaps", self.name, usable)
+            raise UnknownName("table of arrival gaps (workload.table)", self.name, usable)
         mean = np.trapezoid(self.gap_quantiles, self.probabilities)
         return np.interp(uniform, self.probabilities, self.gap_quantiles) / mean
 
@@ -67,7 +67,7 @@ def length_table(name: str) -> LengthTable:
     """The table `name`. Raises UnknownName with the nearest names."""
     tables = length_tables()
     if name not in tables:
-        raise UnknownName("length table", name, tables)
+        raise UnknownName("length table (lengths.table or workload.table)", name, tables)
     return tables[name]
 
 
