@@ -19,7 +19,7 @@ from rich.table import Table
 
 from blink import backends
 from blink.model import control_plane, hardware, llm, timing
-from blink.model.errors import UnknownName
+from blink.model.errors import UnknownName, nearest
 from blink.model.interference import QUIET, Interference, Neighbour, host_pressure
 from blink.model.metrics import Objectives, summarise
 from blink.model.policy import Limits
@@ -85,8 +85,9 @@ def compare_paper(only: str | None = None) -> list[Row]:
     stated = catalogue("paper.toml")
     chosen = [key for key in stated if key.startswith(only or "")]
     if not chosen:
+        name = str(only)
         groups = {each.partition(".")[0] for each in stated}
-        raise UnknownName("figure of the paper", str(only), groups)
+        raise UnknownName("figure of the paper", name, stated if nearest(name, stated) else groups)
     return [_row(stated[key], PREDICTIONS[key]()) for key in chosen]
 
 
@@ -98,7 +99,14 @@ def print_paper(rows: Sequence[Row], console: Console | None = None) -> None:
     for row in rows:
         shown = [_shown(row[key]) for key in ("stated", "predicted", "ratio")]
         table.add_row(f"{row['what']} [dim]{row['id']}[/dim]", *shown, row["unit"])
-    (console or Console()).print(table)
+    console = console or Console()
+    console.print(table)
+    reasons: dict[str, list[str]] = {}
+    for row in rows:
+        if row["suspected"]:
+            reasons.setdefault(row["suspected"], []).append(row["id"])
+    for reason, ids in reasons.items():
+        console.print(f"{', '.join(ids)}: far off. Suspected: {reason}.")
 
 
 def _row(entry: Entry, predicted: Value) -> Row:
@@ -113,6 +121,7 @@ def _row(entry: Entry, predicted: Value) -> Row:
         "unit": entry.labels["unit"],
         "source": entry.labels["source"],
         "bound": entry.labels.get("bound"),
+        "suspected": entry.labels.get("suspected"),
         "stated": stated,
         "predicted": list(predicted) if isinstance(predicted, tuple) else predicted,
         "ratio": ratios[0] if scalar else ratios,

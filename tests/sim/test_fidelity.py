@@ -10,13 +10,11 @@ from typing import Any
 
 import pytest
 
-from blink.plan.fidelity import compare_files, print_fidelity
+from blink.plan.fidelity import compare_files, known_misses, misses, print_fidelity
 from tests.shared_files import shared_file
 
 H200 = Path(str(files("blink.model") / "data" / "measured" / "vllm_h200.json"))
-RATES = ("tpot_ms.mean", "itl_ms.mean", "output_tok_s", "throughput_req_s")
-QUIET_BAND, QUIET_TTFT_BAND, NOISY_BAND = 0.05, 0.15, 0.25
-NOISE = 0.03  # of one seed, in runs next to neighbours
+BOARDS = ("RTX4090", "RTXPRO6000")
 
 
 @cache
@@ -24,46 +22,44 @@ def h200() -> list[dict[str, Any]]:
     return compare_files([H200])
 
 
-def errors(row: dict[str, Any]) -> dict[str, float]:
-    return {name: each["error"] for name, each in row["metrics"].items()}
-
-
-def assert_quiet(row: dict[str, Any]) -> None:
-    found = errors(row)
-    for name in RATES:
-        assert abs(found.get(name, 0.0)) <= QUIET_BAND, (row["run"], name, found[name])
-    assert abs(found["ttft_ms.mean"]) <= QUIET_TTFT_BAND, (row["run"], found)
+def missed(rows: list[dict[str, Any]]) -> dict[tuple[str, str], float]:
+    """The errors that are beyond their aims, of means, p99s and rates."""
+    return {
+        (f"{row['run']}, {row['condition']}", metric): figure["error"]
+        for row in rows
+        for metric, figure in row["metrics"].items()
+        if misses(figure)
+    }
 
 
 def test_every_request_of_every_run_completes() -> None:
     assert [row["completed"] for row in h200()] == [280, 280, 280, 300, 500, 300]
 
 
-def test_quiet_runs_are_within_five_per_cent() -> None:
-    quiet = [row for row in h200() if row["condition"] == "isolated"]
-    assert len(quiet) == 3
-    for row in quiet:
-        assert_quiet(row)
+def test_means_and_p99s_are_within_their_aims_but_for_the_misses_on_record() -> None:
+    """5 %, TTFT 15 %, next to neighbours 25 %. A new miss fails, and so does a mended one."""
+    known = {(each["run"], each["metric"]): each["error"] for each in known_misses()}
+    assert missed(h200()) == pytest.approx(known, abs=0.02)
 
 
-def test_runs_next_to_neighbours_are_within_a_quarter() -> None:
-    noisy = [row for row in h200() if row["condition"] != "isolated"]
-    assert len(noisy) == 3
-    for row in noisy:
-        for name in (*RATES, "ttft_ms.mean"):
-            error = errors(row)[name]
-            assert abs(error) <= NOISY_BAND + NOISE, (row["run"], row["condition"], name, error)
+def test_means_miss_no_aim() -> None:
+    """What is on record are tails only."""
+    assert [metric for _, metric in missed(h200()) if not metric.endswith(".p99")] == []
 
 
-@pytest.mark.parametrize("board", ["RTX4090", "RTXPRO6000"])
+@pytest.mark.parametrize("board", BOARDS)
 def test_other_boards_are_predicted_with_the_same_constants(board: str) -> None:
     path = shared_file(f"measured/llmservingsim_vllm_measured_{board}_Llama-3.1-8B.jsonl")
-    assert_quiet(compare_files([path])[0])
+    rows = compare_files([path])
+    assert missed(rows) == {}
+    assert {"ttft_ms.p99", "tpot_ms.p99", "output_tok_s"} <= rows[0]["metrics"].keys()
 
 
 def test_the_table_prints(capsys: pytest.CaptureFixture[str]) -> None:
     print_fidelity(h200()[:1])
-    assert "ttft_ms.mean" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "ttft_ms.mean" in printed
+    assert "itl_ms.p99 misses 5%. Suspected: " in printed
 
 
 def test_prompts_longer_than_a_default_slot_are_no_obstacle(tmp_path: Path) -> None:

@@ -36,10 +36,15 @@ def test_cache_ways_restore_the_miss_rate_but_not_the_tail() -> None:
 
 
 def test_an_unknown_figure_names_the_nearest() -> None:
-    with pytest.raises(UnknownName, match=r"t1\.tput_iso"):
+    with pytest.raises(UnknownName, match=r'did you mean "t1\.tput_iso"'):
         compare_paper("t1.tput_isolated")
 
 
 def test_the_table_prints(capsys: pytest.CaptureFixture[str]) -> None:
     print_paper(compare_paper("launch"))
     assert "launch.ff" in capsys.readouterr().out
+
+
+def test_what_is_far_off_says_what_is_suspected(capsys: pytest.CaptureFixture[str]) -> None:
+    print_paper(compare_paper("t1.tput_int"))
+    assert "t1.tput_int: far off. Suspected: " in capsys.readouterr().out
