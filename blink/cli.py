@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -187,6 +188,16 @@ def paper(options: argparse.Namespace) -> int:
     return 0
 
 
+# --- check -----------------------------------------------------------------------------------
+
+
+def check(options: argparse.Namespace) -> int:
+    """``blink check``: explore every interleaving of a small ring."""
+    from blink.testing.explorer import command
+
+    return command.check(options, _print_json)
+
+
 def _print_json(document: Any) -> None:
     print(json.dumps(document, indent=2, allow_nan=False))
 
@@ -232,7 +243,39 @@ def _parser() -> argparse.ArgumentParser:
         "blink paper --only t1",
     )
     one.add_argument("--only", metavar="ID", help="entries whose id begins with ID")
+    _add_check(commands)
     return parser
+
+
+def _add_check(commands: Any) -> None:
+    one = _add(
+        commands,
+        "check",
+        check,
+        "explore every interleaving of the real protocol code on a small ring",
+        "blink check --slots 2 --front-ends 2 --requests 3 --window 3 --faults all",
+    )
+    for name, default, what in (
+        ("slots", 2, "slots, shared out evenly among the front ends"),
+        ("front-ends", 2, "front ends, each with its own connection"),
+        ("requests", 3, "requests, dealt to the front ends in turn"),
+        ("window", 3, "launches in one execution of the scheduler"),
+        ("threads", 2, "scanning threads that may see a slot before one of them claims it"),
+    ):
+        one.add_argument(f"--{name}", type=int, default=default, metavar="N", help=what)
+    one.add_argument(
+        "--faults",
+        default="all",
+        metavar="LIST",
+        help="all, none, or names: cancel, crash, relaunch, farewell, repeat",
+    )
+    one.add_argument("--budget", type=float, metavar="SECONDS", help="stop after so long")
+    one.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes")
+    one.add_argument("--plant", metavar="BUG", help="plant a bug of blink.testing.explorer.planted")
+    one.add_argument("--replay", metavar="WAY", help="go one way again, as a violation printed it")
+    one.add_argument(
+        "--timeline", type=Path, metavar="FILE", help="with --replay: the way, for ui.perfetto.dev"
+    )
 
 
 def _add_run(commands: Any) -> None:

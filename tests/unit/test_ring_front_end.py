@@ -27,7 +27,7 @@ from blink.ring_protocol.loopback import LoopbackMemory, LoopbackTransport
 from blink.ring_protocol.middleware import Break, FaultyTransport
 from blink.ring_protocol.ports import Completion, Op, Publish, Read, Status, Transport, Write
 from blink.ring_protocol.ring import SchedulerRing
-from blink.ring_protocol.slot import pack
+from blink.ring_protocol.slot import pack, unpack
 from blink.ring_protocol.states import Outcome, State
 
 RING = Geometry(slots=4, prompt_tokens_max=8, output_tokens_max=8)
@@ -345,3 +345,29 @@ def test_a_bulk_read_that_could_not_be_posted_leaves_nothing_behind() -> None:
     for tag in (1, 2, 3):
         with pytest.raises(LocalViolation, match="belongs to no read"):
             front_end.on_completion(Completion(tag, Status.OK, data=metadata))
+
+
+def test_a_restarted_front_end_frees_what_its_predecessor_left() -> None:
+    """Its request, whose client is gone, is aborted, and the slot comes back."""
+    pair = Pair()
+    pair.start(5)
+    fresh = FrontEnd(RING, TokenReader(10, 80, 64))
+    fresh.attach(pair.memory.read(HEADER_BYTES, RING.metadata_bytes))
+    assert fresh.orphans == 1
+    pair.transport.post(fresh.take_ops(16))
+    assert pair.ring.cancelled(0) is Outcome.CANCELLED
+    pair.ring.complete(0, Outcome.CANCELLED)
+    assert fresh.on_metadata(pair.memory.read(HEADER_BYTES, RING.metadata_bytes), 0) == []
+    pair.transport.post(fresh.take_ops(16))
+    assert fresh.orphans == 0 and fresh.slots.free_count == RING.slots
+    assert unpack(pair.memory.load_acquire(RING.metadata_offset(0))).state is State.EMPTY
+
+
+def test_front_ends_share_a_ring_by_ranges_of_slots() -> None:
+    mine = FrontEnd(RING, TokenReader(10, 80, 64), slots=range(2))
+    theirs = FrontEnd(RING, TokenReader(10, 80, 64), slots=range(2, 4))
+    taken = [end.submit(n, 2, 8, now_ns=0, prompt=PROMPT) for end in (mine, theirs) for n in (1, 2)]
+    assert [each.slot for each in taken if isinstance(each, Submitted)] == [0, 1, 2, 3]
+    assert isinstance(mine.submit(3, 2, 8, now_ns=0, prompt=PROMPT), BackPressure)
+    with pytest.raises(ValueError, match="are not slots of a ring of 4"):
+        SlotTracker(4, range(2, 5))

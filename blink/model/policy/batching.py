@@ -18,9 +18,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol
 
 from blink.model.policy.graphs import GraphCache
-from blink.model.policy.kv import KvLedger
+
+
+class FreeBlocks(Protocol):
+    """What admission must know of a KV cache."""
+
+    @property
+    def blocks_free(self) -> int: ...
+
+    def blocks_for(self, tokens: int) -> int:
+        """The blocks that ``tokens`` tokens occupy."""
 
 
 class Action(Enum):
@@ -63,7 +73,7 @@ def decide(
     waiting_tokens: Sequence[int],
     running: int,
     headroom_launches: int,
-    kv: KvLedger,
+    kv: FreeBlocks,
     graphs: GraphCache,
     limits: Limits,
     blocks_reserved: int = 0,
@@ -91,7 +101,7 @@ def decide(
 def _admissible(
     waiting_tokens: Sequence[int],
     running: int,
-    kv: KvLedger,
+    kv: FreeBlocks,
     blocks_free: int,
     graphs: GraphCache,
     limits: Limits,

@@ -18,7 +18,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from blink.ring_protocol.constants import HEADER_BYTES, TOKEN_BYTES
+from blink.ring_protocol.constants import (
+    HEADER_BYTES,
+    SLOT_METADATA_BYTES,
+    TOKEN_BYTES,
+    WORD_BYTES,
+)
 from blink.ring_protocol.descriptor import GREEDY, Descriptor, Sampling
 from blink.ring_protocol.errors import (
     LocalViolation,
@@ -38,7 +43,7 @@ from blink.ring_protocol.front_end.submission import (
 from blink.ring_protocol.front_end.token_reader import Progress, TokenReader
 from blink.ring_protocol.layout import Geometry
 from blink.ring_protocol.ports import Completion, Op, Read, Status
-from blink.ring_protocol.slot import GENERATION_MASK, GENERATION_SHIFT, pack, step
+from blink.ring_protocol.slot import GENERATION_MASK, GENERATION_SHIFT, pack, step, unpack
 from blink.ring_protocol.states import Event, Outcome, State, Writer
 
 
@@ -74,19 +79,28 @@ class FrontEnd:
     """Submits requests to a ring and follows them to their outcomes.
 
     reader decides when to poll. payload: move token ids; without it only counts travel, and the
-    ring needs only `geometry.control_bytes` of memory.
+    ring needs only `geometry.control_bytes` of memory. slots: those of the ring that are this front
+    end's (None: all); front ends that share a ring have disjoint ones.
     """
 
-    def __init__(self, geometry: Geometry, reader: TokenReader, *, payload: bool = True) -> None:
+    def __init__(
+        self,
+        geometry: Geometry,
+        reader: TokenReader,
+        *,
+        payload: bool = True,
+        slots: range | None = None,
+    ) -> None:
         self.geometry = geometry
         self.reader = reader
-        self.slots = SlotTracker(geometry.slots)
+        self.slots = SlotTracker(geometry.slots, slots)
         self.requests = RequestTracker()
         self._payload = payload
         self._outbox = Outbox()
         self._next_tag = 0
         self._metadata_reads: dict[int, int] = {}  # tag -> posted_ns
         self._token_reads: dict[int, Progress] = {}
+        self._orphans: dict[int, int] = {}  # slot -> generation, of an earlier front end's requests
 
     # --- requests ----------------------------------------------------------------------------
 
@@ -110,7 +124,7 @@ class FrontEnd:
         self._check(request_id, prompt_tokens, output_tokens_max, prompt)
         slot = self.slots.acquire()
         if slot is None:
-            return BackPressure(request_id, len(self.requests))
+            return BackPressure(request_id, len(self.requests) + len(self._orphans))
         intent = step(self.slots.word(slot), Event.SUBMIT, Writer.FRONT_END, slot=slot)
         generation = (intent.desired >> GENERATION_SHIFT) & GENERATION_MASK
         descriptor = Descriptor(
@@ -187,15 +201,42 @@ class FrontEnd:
         nobody streams: every token is counted, and the updates are of the requests that ended.
         """
         news = self.reader.poll(metadata, posted_ns)
+        if self._orphans:
+            news = [progress for progress in news if not self._is_orphan(progress)]
         if not self._payload:
             ended = [progress for progress in news if progress[3] is not None]
             self.requests.deliver_all(progress for progress in news if progress[3] is None)
             return [self._update(progress) for progress in ended]
         return [self._update(progress) for progress in news if not self._must_wait(progress)]
 
+    @property
+    def orphans(self) -> int:
+        """Slots that an earlier front end left in use, and that are not free yet."""
+        return len(self._orphans)
+
     def attach(self, metadata: bytes | memoryview) -> None:
-        """Learn a ring that is not fresh: which slots are free, and their generations."""
+        """Take over a ring that is not fresh: which slots are free, and their generations.
+
+        Requests that an earlier front end left in our slots have no client any more: they are
+        asked to be aborted, and each slot is released when it has completed. `metadata` must be
+        from a read over a connection made after the earlier one's was destroyed, so that nothing of
+        the earlier front end can still land.
+        """
         self.slots.refresh(metadata)
+        words = memoryview(metadata).cast("B").cast("Q")
+        for slot in self.slots.own:
+            word = words[slot * SLOT_METADATA_BYTES // WORD_BYTES]
+            state, _, generation, _ = unpack(word, slot=slot)
+            if state is State.EMPTY:
+                continue
+            self.slots.hold(slot)
+            self._orphans[slot] = generation
+            if state is State.DECODE_COMPLETED:
+                self._bury(slot, word)
+            else:
+                self.reader.take_over(slot, word)
+                asked = encode_cancel(self.geometry, slot, generation, Outcome.CANCELLED)
+                self._outbox.put(asked)
 
     def abandon(self) -> list[Update]:
         """End every open request with FAILED: the connection is gone, and with it their slots.
@@ -278,6 +319,23 @@ class FrontEnd:
             self._release(tracked, outcome)
         # As `Update(...)`, at half the price: one is made for every slot and decode step.
         return tuple.__new__(Update, (tracked.request_id, first, tokens, outcome, ids))
+
+    def _is_orphan(self, progress: Progress) -> bool:
+        """Whether this is news of an earlier front end's request. Its end frees the slot."""
+        slot, first, tokens, outcome = progress
+        if slot not in self._orphans:
+            return False
+        if outcome is not None:
+            generation = self._orphans[slot]
+            self._bury(slot, pack(State.DECODE_COMPLETED, outcome, generation, first + tokens))
+        return True
+
+    def _bury(self, slot: int, completed: int) -> None:
+        """Release the slot of an orphan whose flag word is `completed`."""
+        del self._orphans[slot]
+        intent = step(completed, Event.RELEASE, Writer.FRONT_END, slot=slot)
+        self._outbox.put(encode_release(self.geometry, slot, intent))
+        self.slots.release(slot, intent.desired)
 
     def _release(self, tracked: Tracked, outcome: Outcome) -> None:
         """Give the slot back. Only now: what was in it has been read."""

@@ -19,15 +19,20 @@ _TAKEN, _FREE, _HELD = 0, 1, 2
 class SlotTracker:
     """The free slots of a ring of `slots`, all of them free to begin with.
 
-    A slot is *free*, *held* by this front end, or *taken* by somebody else.
+    own: the slots that this front end may use; the others belong to other front ends, for only one
+    writer may leave EMPTY. A slot is *free*, *held* by this front end, or *taken* by somebody else.
     """
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, own: range | None = None) -> None:
         self.slots = slots
-        self.free_count = slots
-        self._use = bytearray([_FREE]) * slots
+        self.own = range(slots) if own is None else own
+        if not (self.own.step == 1 and 0 <= self.own.start < self.own.stop <= slots):
+            raise ValueError(f"{self.own} are not slots of a ring of {slots}")
+        self.free_count = len(self.own)
+        self._use = bytearray([_TAKEN]) * slots
+        self._use[self.own.start : self.own.stop] = bytes([_FREE]) * len(self.own)
         self._words = [0] * slots
-        self._hint = 0
+        self._hint = self.own.start
 
     def acquire(self) -> int | None:
         """Hold a free slot, or None if there is none.
@@ -49,6 +54,13 @@ class SlotTracker:
         """The EMPTY flag word that a submission to this held slot starts from."""
         return self._words[slot]
 
+    def hold(self, slot: int) -> None:
+        """Hold a slot of our own that is in use: an earlier front end left it so."""
+        if self._use[slot] == _HELD or slot not in self.own:
+            raise LocalViolation("not ours to take over", slot=slot)
+        self.free_count -= self._use[slot] == _FREE
+        self._use[slot] = _HELD
+
     def release(self, slot: int, word: int) -> None:
         """Free a held slot, whose flag word is now `word` (EMPTY, with its generation)."""
         if self._use[slot] != _HELD:
@@ -64,8 +76,8 @@ class SlotTracker:
         own writes. A slot that such a read shows as in use merely stays unused until the next one.
         """
         words = memoryview(metadata).cast("B").cast("Q")
-        for slot, use in enumerate(self._use):
-            if use != _HELD:
+        for slot in self.own:
+            if self._use[slot] != _HELD:
                 word = words[slot * _WORDS_PER_SLOT]
                 free = word & STATE_MASK == State.EMPTY
                 self._use[slot] = _FREE if free else _TAKEN

@@ -97,6 +97,15 @@ class TokenReader:
         self.interval_ns = self.interval_min_ns
         self.due_ns = min(self.due_ns, now_ns + self.interval_min_ns)
 
+    def take_over(self, slot: int, word: int) -> None:
+        """Watch a slot that an earlier front end left in use, from this flag word on."""
+        if slot in self._urgent or slot in self._steady:
+            raise LocalViolation("already watched", slot=slot, writer=Writer.FRONT_END)
+        if word >> TOKENS_SHIFT:
+            self._steady[slot] = _as_decoding(word)
+        else:
+            self._urgent[slot] = word
+
     def unwatch(self, slot: int) -> None:
         """Expect no more of a slot. A poll that reports an outcome has done this already."""
         self._urgent.pop(slot, None)
@@ -131,6 +140,10 @@ class TokenReader:
                 found.append(progress)
         self._schedule(posted_ns, bool(found))
         return found
+
+    def has_news(self, metadata: bytes | memoryview) -> bool:
+        """Whether `poll` would look at any slot; changes nothing."""
+        return bool(self._changed(_as_words(metadata)))
 
     # --- when --------------------------------------------------------------------------------
 

@@ -1,0 +1,98 @@
+"""The explorer explores: all of a ring, the same whatever the number of processes, and replays."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from blink.cli import main
+from blink.testing.explorer.copies import dump, key, load
+from blink.testing.explorer.parts import FAULTS, Config
+from blink.testing.explorer.search import Search
+from blink.testing.explorer.world import World
+
+SMALL = ("--slots", "1", "--front-ends", "1", "--requests", "1")
+NONE = frozenset[str]()
+
+
+def test_a_small_ring_is_explored_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", *SMALL, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["complete"] is True
+    assert found["violations"] == []
+    assert found["states"] > 100 and found["transitions"] > found["states"]
+
+
+def test_every_transition_of_the_table_is_taken() -> None:
+    """Two rings together reach all of it: pauses need two requests, paused aborts a cancel too."""
+    shape = Config(requests=2, faults=frozenset({"cancel"}))
+    report = Search(shape).run()
+    assert report.complete and report.violations == []
+    assert report.edges_missing == []
+
+
+def test_processes_change_nothing() -> None:
+    config = Config(requests=2, faults=NONE)
+    alone, together = (Search(config, jobs=jobs).run() for jobs in (1, 2))
+    assert alone.states == together.states
+    assert alone.transitions == together.transitions
+    assert alone.depth == together.depth
+
+
+def test_a_budget_ends_a_search_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--slots", "4", "--budget", "0.001", "--jobs", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "not complete: explored " in said and "of >= " in said
+
+
+def test_a_copy_is_the_same_world() -> None:
+    world = World(Config())
+    while actions := world.actions():
+        world.do(actions[0])
+        if world.done:
+            break
+        assert key(load(dump(world))) == key(world)
+
+
+def test_a_violation_is_replayed_by_the_command_that_it_prints(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    plant = ("--plant", "slot_freed_twice", "--faults", "none")
+    assert main(["check", *SMALL, *plant]) == 1
+    printed = capsys.readouterr().out
+    assert "violated: SLOT:" in printed
+    again = next(line for line in printed.splitlines() if line.startswith("again: blink "))
+    timeline = tmp_path / "timeline.json"
+    assert main([*again.split()[2:], "--timeline", str(timeline)]) == 1
+    assert "cannot become" in capsys.readouterr().out.splitlines()[-1]
+    events = json.loads(timeline.read_text(encoding="utf-8"))["traceEvents"]
+    assert {"slot 0", "front end 0", "scheduler"} <= {
+        event["args"].get("name") for event in events if event["ph"] == "M"
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--slots", "3"], "--slots: must be a multiple of --front-ends"),
+        (["--window", "121"], "--window: must be 1 to 120"),
+        (["--window", "1"], "--window: must be at least 2"),
+        (["--requests", "0"], "--requests: must be 1 to 16"),
+        (["--faults", "crsh"], 'did you mean "crash"'),
+        (["--plant", "slot_freed"], 'did you mean "slot_freed_twice"'),
+        (["--budget", "-1"], "--budget: must be above 0"),
+        (["--replay", "0.x"], "is not numbers"),
+        (["--replay", "0.9999"], "this ring has no such way"),
+        (["--timeline", "x.json"], "goes with --replay"),
+    ],
+)
+def test_bad_options(capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
+    assert main(["check", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert said in captured.err and captured.out == ""
+
+
+def test_all_faults_are_named() -> None:
+    assert set(FAULTS) == {"cancel", "crash", "relaunch", "farewell", "repeat"}
