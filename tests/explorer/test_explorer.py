@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from blink.cli import main
+from blink.ring_protocol.states import TRANSITIONS
 from blink.testing.explorer.copies import dump, key, load
 from blink.testing.explorer.parts import FAULTS, Config
 from blink.testing.explorer.search import Search
@@ -26,11 +30,15 @@ def test_a_small_ring_is_explored_whole(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_every_transition_of_the_table_is_taken() -> None:
-    """Two rings together reach all of it: pauses need two requests, paused aborts a cancel too."""
-    shape = Config(requests=2, faults=frozenset({"cancel"}))
-    report = Search(shape).run()
-    assert report.complete and report.violations == []
-    assert report.edges_missing == []
+    """Random walks through the default ring, with all faults, until nothing is missing."""
+    rng = np.random.default_rng(1)
+    missing = set(TRANSITIONS)
+    for _ in range(500):
+        world = World(Config())
+        while (actions := world.actions()) and not world.done and missing:
+            world.do(actions[rng.integers(len(actions))])
+            missing -= set(world.edges)
+    assert missing == set()
 
 
 def test_processes_change_nothing() -> None:
@@ -96,3 +104,23 @@ def test_bad_options(capsys: pytest.CaptureFixture[str], arguments: list[str], s
 
 def test_all_faults_are_named() -> None:
     assert set(FAULTS) == {"cancel", "crash", "relaunch", "farewell", "repeat"}
+
+
+@pytest.mark.parametrize(
+    ("shape", "faults"),
+    [
+        ({"slots": 1, "front_ends": 1, "requests": 1, "threads": 1}, set(FAULTS)),
+        ({"slots": 1, "front_ends": 1, "requests": 2, "threads": 1}, {"cancel", "farewell"}),
+        ({"requests": 2, "threads": 2, "output_tokens": 2}, set[str]()),
+    ],
+    ids=["one", "two in turn", "two at once"],
+)
+def test_what_is_left_out_leads_nowhere_else(shape: dict[str, Any], faults: set[str]) -> None:
+    """With and without reduction: the same ways to end, the same transitions of the table."""
+    config = Config(**shape, faults=frozenset(faults), endings=True)
+    reduced, whole = (Search(replace(config, reduced=each)).run() for each in (True, False))
+    assert reduced.complete and whole.complete
+    assert reduced.states < whole.states
+    assert reduced.endings == whole.endings
+    assert reduced.edges == whole.edges
+    assert reduced.violations == whole.violations == []

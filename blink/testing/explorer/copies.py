@@ -15,8 +15,12 @@ from typing import Any, Final
 
 from blink.model.policy import GraphCache, Limits
 from blink.ring_protocol.constants import HEADER_BYTES
+from blink.ring_protocol.front_end import TokenReader
+from blink.ring_protocol.front_end.request_tracker import RequestTracker, Tracked
 from blink.ring_protocol.layout import Geometry
 from blink.ring_protocol.ports import Read
+from blink.ring_protocol.ring import SchedulerRing
+from blink.testing.explorer.machine import Memory
 from blink.testing.explorer.parts import Book, Client, Config, kept
 from blink.testing.explorer.world import World
 
@@ -43,7 +47,7 @@ def key(world: World) -> bytes:
     parts = (
         sorted(item for item in world.memory.words.items() if item[0] >= HEADER_BYTES),
         [_client_parts(client) for client in world.clients],
-        [_book_parts(book) for book in world.books],
+        [_book_parts(book, world.config.endings) for book in world.books],
         [
             [(each.slot, each.tokens, each.recomputing) for each in part]
             for part in (state.waiting, state.running, state.filling, state.claimed)
@@ -64,7 +68,34 @@ def load(copy: bytes) -> World:
     return world
 
 
-# What never changes: a copy names it, and each process makes it once.
+def _reader(slots: int, urgent: dict[int, int], steady: dict[int, int]) -> TokenReader:
+    reader = TokenReader(1, 1, slots)
+    reader._urgent, reader._steady = urgent, steady
+    return reader
+
+
+def _tracker(requests: list[Tracked]) -> RequestTracker:
+    tracker = RequestTracker()
+    tracker._by_id = {each.request_id: each for each in requests}
+    tracker._by_slot = {each.slot: each for each in requests}
+    return tracker
+
+
+def _ring(memory: Memory, held: list[int], ceiling: list[int], limit: list[int]) -> SchedulerRing:
+    ring = SchedulerRing.__new__(SchedulerRing)
+    ring.geometry, ring._memory, ring._store = memory.geometry, memory, memory.store_release
+    ring._flags = kept(_Flags, (memory.geometry,)).offsets
+    ring._held, ring._ceiling, ring._limit = held, ceiling, limit
+    return ring
+
+
+class _Flags:
+    def __init__(self, geometry: Geometry) -> None:
+        self.offsets = [geometry.metadata_offset(slot) for slot in range(geometry.slots)]
+
+
+# What never changes is named by a copy, and made once in each process. What has much beside its
+# state is made again around it.
 _SHARED: Final[dict[type, Callable[[Any], tuple[Any, ...]]]] = {
     Geometry: lambda it: (
         kept,
@@ -72,17 +103,21 @@ _SHARED: Final[dict[type, Callable[[Any], tuple[Any, ...]]]] = {
     ),
     Config: lambda it: (kept, (Config, tuple(getattr(it, name) for name in Config.__slots__))),
     Limits: lambda it: (kept, (Limits, tuple(getattr(it, name) for name in Limits.__slots__))),
+    TokenReader: lambda it: (_reader, (it.slots_per_poll_max, it._urgent, it._steady)),
+    RequestTracker: lambda it: (_tracker, (list(it),)),
+    SchedulerRing: lambda it: (_ring, (it._memory, it._held, it._ceiling, it._limit)),
     GraphCache: lambda it: (kept, (GraphCache, (it.decode_batch_max, it.prompt_tokens_max))),
 }
 
 
-def _book_parts(book: Book) -> tuple[Any, ...]:
-    """A request that has ended cannot do anything but end again."""
-    if book.outcome is not None and book.written is not None:
-        return (True, book.claims)
+def _book_parts(book: Book, endings: bool) -> tuple[Any, ...]:
+    """A request that has ended, and whose slot has, cannot do anything but end again."""
+    outcome = None if book.outcome is None else int(book.outcome)
     written = None if book.written is None else int(book.written)
-    ended = book.outcome is not None
-    return (book.submitted, book.asked, book.received, ended, book.claims, written)
+    if outcome is None or written is None:
+        ended = outcome if endings else outcome is not None
+        return (book.submitted, book.asked, book.received, ended, book.claims, written)
+    return (outcome, book.received, written) if endings else (True, book.claims)
 
 
 def _client_parts(client: Client) -> tuple[Any, ...]:

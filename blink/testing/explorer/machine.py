@@ -115,14 +115,12 @@ class Memory:
     def _forget(self, slot: int) -> None:
         """Nobody may read what lies in an empty slot: zeros there are as good as any bytes.
 
-        The cancel word stays: late farewells are what its generation is for.
+        Nor does a cancel word outlive it: a submission writes over the whole descriptor.
         """
         geometry = self.geometry
         prompt, output = geometry.prompt_offset(slot), geometry.output_offset(slot)
         dead = [geometry.request_id_offset(slot)]
-        dead += range(
-            geometry.cancel_offset(slot) + WORD_BYTES, geometry.descriptor_offset(slot + 1)
-        )
+        dead += range(geometry.cancel_offset(slot), geometry.descriptor_offset(slot + 1))
         dead += range(prompt & ~_WORD, prompt + geometry.prompt_tokens_max * TOKEN_BYTES)
         dead += range(output & ~_WORD, output + geometry.output_tokens_max * TOKEN_BYTES)
         for offset in dead:

@@ -33,7 +33,13 @@ class Config:
 
     Requests are dealt to the front ends in turn; each has ``slots / front_ends`` slots. A request
     of an even number ends by a stop token, of an odd one by its limit. disturbances: how many
-    crashes, farewells and repeats there are in all, for they could go on for ever.
+    crashes, farewells and repeats there are in all, for they could go on for ever. reduced: leave
+    out orders that lead to the same place; without it, all are gone through, and far fewer fit.
+    endings: keep apart worlds that differ only in how a request ended, so that a report has all.
+
+    Merged (reduced, and every front end has one slot): what is posted lands at once. To post is the
+    front end's own affair, so posting just before it lands is as good; what its front end does
+    in between would have to hang on the landing, and does not.
     """
 
     slots: int = 2
@@ -46,6 +52,8 @@ class Config:
     output_tokens: int = 3
     blocks: int = 4
     batch: int = 2
+    reduced: bool = True
+    endings: bool = False
 
     @property
     def geometry(self) -> Geometry:

@@ -37,7 +37,10 @@ class Violation:
 
 @dataclass(slots=True)
 class Report:
-    """What an exploration saw. ``frontier``: worlds seen but not gone on from."""
+    """What an exploration saw. ``frontier``: worlds seen but not gone on from.
+
+    edges: the transitions of the table that were taken. endings: how requests ended, together.
+    """
 
     config: Config
     states: int = 0
@@ -48,6 +51,7 @@ class Report:
     ended: int = 0
     violations: list[Violation] = field(default_factory=list)
     edges: set[tuple[State, Event]] = field(default_factory=set)
+    endings: set[tuple[str, ...]] = field(default_factory=set)
 
     @property
     def edges_missing(self) -> list[str]:
@@ -67,7 +71,7 @@ Expand: TypeAlias = Callable[[list[bytes]], "list[_Expansion]"]
 class _Expansion:
     """All that can follow from one world: digests, and a copy of each that is new to the worker."""
 
-    done: bool
+    ending: tuple[str, ...] | None
     trouble: str | None = None
     following: list[tuple[bytes, bytes | None]] = field(default_factory=list)
     edges: set[tuple[State, Event]] = field(default_factory=set)
@@ -126,8 +130,9 @@ class Search:
         for (place, _), expansion in zip(
             batch, expand_all([copy for _, copy in batch]), strict=True
         ):
-            if expansion.done:
+            if expansion.ending is not None:
                 self._done.append(place)
+                self.report.endings.add(expansion.ending)
             for choice, (found, copy) in enumerate(expansion.following):
                 self._visit(found, copy, place, choice)
             self.report.transitions += len(expansion.following)
@@ -182,8 +187,8 @@ class Search:
 def _expand(copy: bytes) -> _Expansion:
     world = load(copy)
     actions = world.actions()
-    expansion = _Expansion(world.done)
-    if expansion.done:
+    expansion = _Expansion(world.ending if world.done else None)
+    if expansion.ending is not None:
         try:
             world.check_done()
         except Broken as broken:

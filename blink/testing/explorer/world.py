@@ -74,12 +74,14 @@ class World:
         What is the scheduler's alone, for it neither reads what others write nor writes what they
         read, has been done already (:meth:`_settle`): any order of it and theirs leads to the same.
         """
-        if self.seen:
+        if self.seen and self.config.reduced:
             return list(self._scheduler_actions())
         found: list[Action] = []
         for number, client in enumerate(self.clients):
             own = list(self._client_actions(number, client))
-            if own and not any(self._meets_the_scheduler(action) for action in own):
+            # With something under way, no other's doing can give this front end one more choice.
+            busy = bool(client.link.posted or client.link.answers) and self.config.reduced
+            if busy and not any(self._meets_the_scheduler(action) for action in own):
                 return own
             found += own
         found += self._scheduler_actions()
@@ -89,7 +91,7 @@ class World:
         """Whether the scheduler could do something that this action changes, or the reverse."""
         name, number, _ = action
         if name != "land":
-            return name == "sample"
+            return name == "sample" or (self.merged and name in ("submit", "cancel"))
         link = self.clients[number].link
         ordered = link.ordered()
         if ordered is None:
@@ -108,6 +110,8 @@ class World:
         front_end, link = client.front_end, client.link
         if client.attached and client.todo and front_end.slots.free_count:
             yield ("submit", number, client.todo[0])
+            if self.merged and self._may("crash"):
+                yield ("lose", number, client.todo[0])
         if "cancel" in self.config.faults:
             for tracked in front_end.requests:
                 if not tracked.abort_asked:
@@ -149,7 +153,13 @@ class World:
             now = unpack(self._flag(slot))
             if now.generation > 1 and OWNER_OF[now.state] is Writer.SCHEDULER:
                 yield ("farewell", slot, 0)
-        if "relaunch" in self.config.faults and self.scheduler.state.graph < 0 and not self.seen:
+        early = self.scheduler.window.launches > 0  # else it would change nothing
+        if (
+            early
+            and "relaunch" in self.config.faults
+            and self.scheduler.state.graph < 0
+            and not self.seen
+        ):
             yield ("relaunch", 0, 0)
 
     def _flag(self, slot: int) -> int:
@@ -219,9 +229,16 @@ class World:
     def _land(self, number: int, request: int) -> str:
         client = self.clients[number]
         said = client.link.land()
-        if client.link.answers and client.attached:  # tokens: nobody writes those bytes any more
-            self._answer(number, request)
+        if client.attached:
+            self._take_tokens(client)
         return f"front end {number}: {said}"
+
+    def _take_tokens(self, client: Client) -> None:
+        """Tokens that were read are handed over at once: nobody writes those bytes any more."""
+        for completion in client.link.poll(len(client.link.answers)):
+            for update in client.front_end.on_completion(completion):
+                self._receive(update)
+        self._post(client)
 
     def _sample(self, number: int, request: int) -> str:
         """A bulk read is posted, and looks; its answer may be long on its way."""
@@ -262,6 +279,14 @@ class World:
         self._spend()
         self._post(client)
         return f"front end {number} takes an old answer again"
+
+    def _lose(self, number: int, request: int) -> str:
+        """A submission is posted, and the front end crashes before anything of it has landed."""
+        client = self.clients[number]
+        client.todo.remove(request)
+        self.books[request].submitted = True
+        self.books[request].outcome = Outcome.FAILED
+        return f"request {request} is lost: {self._crash(number, request)}"
 
     def _farewell(self, slot: int, request: int) -> str:
         generation = unpack(self._flag(slot)).generation
@@ -332,8 +357,15 @@ class World:
                 raise Broken(f"WORK: slot {each.slot} goes on, though its client has left")
 
     def _post(self, client: Client) -> None:
+        """Ring the doorbell. Merged, what was posted lands: see :attr:`Config.merged`."""
         while ops := client.front_end.take_ops(16):
             client.link.post(ops)
+        if not self.merged:
+            return
+        while client.link.ordered() is not None:
+            client.link.land()
+        if client.link.answers:
+            self._take_tokens(client)
 
     # --- what must hold ----------------------------------------------------------------------
 
@@ -380,6 +412,11 @@ class World:
         return book.outcome is Outcome.FAILED
 
     @property
+    def merged(self) -> bool:
+        """Whether posting and landing are one step."""
+        return self.config.reduced and self.coarse
+
+    @property
     def coarse(self) -> bool:
         """Whether every front end watches a single slot.
 
@@ -398,6 +435,11 @@ class World:
             and all(client.attached and not client.front_end.orphans for client in clients)
             and self.scheduler.idle
         )
+
+    @property
+    def ending(self) -> tuple[str, ...]:
+        """How each request ended for its client, and how many tokens it had got."""
+        return tuple(f"{book.outcome and book.outcome.name}:{book.received}" for book in self.books)
 
     def check_done(self) -> None:
         """Raise Broken if something was kept that should have been given back."""
