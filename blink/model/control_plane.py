@@ -35,6 +35,18 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
 _LABELS = ("name", "scheduling", "overlap", "api_merge", "engine", "front_end", "provenance")
 
 
+_WITHOUT_HOST = (
+    "scheduling",
+    "engine",
+    "front_end",
+    "batch_max",
+    "prefill_tokens_max",
+    "processes",
+)
+NS_MAX, COUNT_MAX = 1_000_000_000, 1 << 24
+"""A second of host work a step, a request or a token is beyond any server."""
+
+
 @dataclass(frozen=True, slots=True)
 class ControlPlane:
     """One system's control plane; ``engine`` names its entry in ``data/engines.toml``."""
@@ -88,6 +100,10 @@ class ControlPlane:
                 raise UnknownName(f"field of control plane {self.name}", key, known)
         for key, value in overrides.items():
             _check(self.name, key, value, getattr(self, key))
+            if self.processes == 0 and key not in _WITHOUT_HOST:
+                raise BadInput(
+                    f"control_plane.{self.name}.{key}: changes nothing: no host process serves here"
+                )
         said = {
             key: Constant(value, self.provenance[key].unit, "the scenario")
             for key, value in overrides.items()
@@ -107,11 +123,12 @@ def _check(plane: str, key: str, value: Any, present: Any) -> None:
     elif isinstance(present, str):
         fits, wanted = isinstance(value, str), "a name"
     elif isinstance(present, int):
-        least = 1 if key in ("batch_max", "prefill_tokens_max") else 0
-        fits = number and value == int(value) and value >= least
-        wanted = f"a whole number, {least} or more"
+        least = 1 if key in ("batch_max", "prefill_tokens_max", "threads") else 0
+        most = NS_MAX if key.endswith("_ns") else COUNT_MAX
+        fits = number and least <= value <= most and value == int(value)
+        wanted = f"a whole number from {least} to {most:,}"
     else:
-        fits, wanted = number and 0 <= value < float("inf"), "a number, 0 or more"
+        fits, wanted = number and 0 <= value <= 1, "a number from 0 to 1"
     if not fits:
         raise BadInput(f"control_plane.{plane}.{key}: must be {wanted}, is {value!r}")
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from blink.model.errors import BadInput, is_file
 from blink.model.provenance import catalogue, entry
@@ -85,6 +85,28 @@ class LlmSku:
         return replace(self, bytes_per_weight=bytes_per_weight)
 
 
+SIZE_MAX: Final = 100_000_000
+_EXPERTS: Final = ("num_local_experts", "num_experts", "n_routed_experts")
+_SIZES: Final = frozenset(
+    {
+        "hidden_size",
+        "n_embd",
+        "num_attention_heads",
+        "n_head",
+        "num_key_value_heads",
+        "num_hidden_layers",
+        "n_layer",
+        "head_dim",
+        "intermediate_size",
+        "n_inner",
+        "vocab_size",
+        "moe_intermediate_size",
+        "num_experts_per_tok",
+        *_EXPERTS,
+    }
+)
+
+
 def lookup(name: str) -> LlmSku:
     """A model by catalogue name, Hugging Face id, or path to a ``config.json`` (or its folder).
 
@@ -104,9 +126,10 @@ def from_hf_config(config: Mapping[str, Any], name: str | None = None) -> LlmSku
     """The shape in a Hugging Face ``config.json``. Raises ``BadInput`` naming a missing key."""
     text = config.get("text_config")
     config = text if isinstance(text, Mapping) else config
+    _check_config(config)
     heads = _whole(config, "num_attention_heads", "n_head")
     hidden = _whole(config, "hidden_size", "n_embd")
-    experts = _whole(config, "num_local_experts", "num_experts", "n_routed_experts", default=0)
+    experts = _whole(config, *_EXPERTS, default=0)
     intermediate = _whole(config, "intermediate_size", "n_inner", default=4 * hidden)
     return LlmSku(
         name=name or str(config.get("_name_or_path") or config.get("model_type") or "config.json"),
@@ -114,7 +137,7 @@ def from_hf_config(config: Mapping[str, Any], name: str | None = None) -> LlmSku
         hidden=hidden,
         heads=heads,
         kv_heads=_whole(config, "num_key_value_heads", default=heads),
-        head_dim=_whole(config, "head_dim", default=hidden // heads),
+        head_dim=_whole(config, "head_dim", default=max(1, hidden // heads)),
         intermediate=intermediate,
         vocab=_whole(config, "vocab_size"),
         experts=experts,
@@ -123,7 +146,45 @@ def from_hf_config(config: Mapping[str, Any], name: str | None = None) -> LlmSku
         if experts
         else 0,
         tied_embeddings=bool(config.get("tie_word_embeddings", False)),
+        bytes_per_weight=_bytes_per_weight(config),
     )
+
+
+def _check_config(config: Mapping[str, Any]) -> None:
+    """Sizes that are there must be whole numbers that go together."""
+    for key, value in config.items():
+        sized = key in _SIZES and value is not None
+        least = 0 if "expert" in key else 1
+        if sized and not (type(value) is int and least <= value <= SIZE_MAX):
+            raise BadInput(f"model config: {key} is {value!r}, not a whole number from {least} on")
+    heads, kv_heads = config.get("num_attention_heads"), config.get("num_key_value_heads")
+    if heads and kv_heads and heads % kv_heads:
+        raise BadInput(f"model config: {heads} attention heads do not share {kv_heads} KV heads")
+    experts = next((config[key] for key in _EXPERTS if config.get(key)), None)
+    active = config.get("num_experts_per_tok") or 0
+    if experts and not 1 <= active <= experts:
+        raise BadInput(f"model config: num_experts_per_tok is {active}, of {experts} experts")
+
+
+def _bytes_per_weight(config: Mapping[str, Any]) -> float:
+    """From the quantization, else 2: engines serve 32-bit checkpoints with 16 bits, too."""
+    quantization = config.get("quantization_config")
+    if isinstance(quantization, Mapping):
+        method = str(quantization.get("quant_method", "")).lower()
+        bits = quantization.get("bits") or ("4" if quantization.get("load_in_4bit") else "")
+        known = {"4": 0.5, "8": 1.0}.get(str(bits), 1.0 if "fp8" in method else None)
+        if known is None:
+            raise BadInput(
+                f'model config: quantization_config "{method}" says neither bits (4, 8) nor fp8'
+            )
+        return known
+    written = config.get("dtype") or config.get("torch_dtype") or "bfloat16"
+    dtype = str(written).removeprefix("torch.")
+    if dtype.startswith("float8"):
+        return 1.0
+    if dtype not in ("auto", "float32", "float16", "bfloat16", "half", "float"):
+        raise BadInput(f'model config: unknown torch_dtype "{written}"')
+    return 2.0
 
 
 def names() -> list[str]:

@@ -182,7 +182,8 @@ def _row(path: Path, run: MeasuredRun) -> Row:
 def _aim(metric: str, run: MeasuredRun) -> float | None:
     if metric.endswith(".p50"):
         return None
-    if run.condition != "isolated":
+    guessed = any(note.startswith("GUESSED") for note in run.notes)
+    if run.interference.neighbours or guessed:
         return AIM_NOISY
     return AIM_TTFT if metric.startswith("ttft") else AIM
 

@@ -38,6 +38,8 @@ from blink.plan.measured_files import (
 )
 
 NS_PER_S: Final = 1e9
+SUMMARY_HOST: Final = "h200-vm"
+CLOCKS_DRIFT_S_MAX: Final = 3600.0
 NEIGHBOURS: Final = (  # how the text of a condition names a neighbour
     ("memory_thrash", r"(\d{1,6}) (?:threads|processes) of mmap"),
     ("pbzip2", r"(\d{1,6}) (?:threads|processes) of (?:p?bzip2|bz2|pbzip2)"),
@@ -106,7 +108,8 @@ def _from_summary(
 ) -> MeasuredRun:
     condition = run.condition or "isolated"
     board = hardware.gpu(gpu) if gpu else _named_gpu(path, summary.said)
-    server = board.memory_bytes >= 70 * 2**30
+    server = _is_server(board)
+    _check_said(summary.said, path)
     model = _model(run.model, where, model_config)
     interference, neighbours = _interference(condition, summary.conditions or {}, where)
     return MeasuredRun(
@@ -120,13 +123,14 @@ def _from_summary(
         greedy="temperature 0" in summary.said,
         batch_max=1024 if server else 256,
         prefill_tokens_max=8192 if server else 2048,
-        host="h200-vm",
+        host=SUMMARY_HOST,
         interference=interference,
         prefix_caching="prefix caching off" not in summary.said,
         notes=(
             "limits: the server's defaults for this GPU",
-            "host: h200-vm, client and server share it",
+            f"host: {SUMMARY_HOST}, client and server share it",
             *neighbours,
+            *_doubts(summary.said),
         ),
     )
 
@@ -140,6 +144,45 @@ def _gpu(name: str, where: Path) -> GpuSku:
 
 def _words(name: str) -> str:
     return name.replace("_", " ")
+
+
+def _is_server(board: GpuSku) -> bool:
+    """Whether vLLM takes its larger defaults: 70 GiB or more, and no A100."""
+    return board.memory_bytes >= 70 * 2**30 and not board.name.startswith("a100")
+
+
+def _check_said(said: str, path: Path) -> None:
+    several = re.search(
+        r"(?:tensor|pipeline|data)[ -]parallel\w*[ =:]*(?:[2-9]|[1-9]\d)", said, re.IGNORECASE
+    )
+    if several:
+        raise BadInput(f'{path}: "{several.group(0)}": ran on several GPUs; the twin models one')
+
+
+def _doubts(said: str) -> list[str]:
+    found = re.findall(r"\b(?:fp8|int8|int4|awq|gptq|speculative)\b", said, re.IGNORECASE)
+    return [f'NOT MODELLED: "{each}"' for each in dict.fromkeys(found)]
+
+
+def _check_settings(settings: EngineSettings, where: Path) -> None:
+    for kind in ("tensor", "pipeline", "data"):
+        if (getattr(settings, f"{kind}_parallel_size") or 1) > 1:
+            raise BadInput(f"{where}: ran on several GPUs ({kind} parallel); the twin models one")
+    if settings.quantization not in (None, "fp8"):
+        raise BadInput(f'{where}: quantization "{settings.quantization}"; the twin knows fp8 only')
+    if settings.dtype not in (None, "auto", "half", "float16", "bfloat16", "float", "float32"):
+        raise BadInput(f'{where}: unknown dtype "{settings.dtype}"')
+
+
+def _as_served(model: LlmSku, settings: EngineSettings) -> LlmSku:
+    """The model with the widths that the engine was told to use."""
+    if settings.dtype in ("float", "float32"):
+        model = replace(model, bytes_per_weight=4.0, kv_bytes_per_element=4.0)
+    if settings.quantization == "fp8":
+        model = replace(model, bytes_per_weight=1.0)
+    if (settings.kv_cache_dtype or "auto").startswith("fp8"):
+        model = replace(model, kv_bytes_per_element=1.0)
+    return model
 
 
 def _named_gpu(path: Path, said: str) -> GpuSku:
@@ -196,18 +239,18 @@ def _interference(
         for kind, pattern in NEIGHBOURS
         if (match := re.search(pattern, said)) and int(match.group(1))
     ]
-    total = re.search(r"(\d{1,6})", condition)
+    pinned = re.search(r"pinned_?(\d{1,6})", condition)
+    total = re.search(r"(\d{1,6})", re.sub(r"pinned_?\d+", "", condition)) if not said else None
     notes = []
     if not found and total and int(total.group(1)):
         half = max(1, int(total.group(1)) // 2)
         found = [Neighbour("memory_thrash", half), Neighbour("pbzip2", half)]
         notes = [f'GUESSED from the name "{condition}": {half} threads each of {_kinds(found)}']
-    elif not found:
+    elif not found and not re.search("nothing else", said):
         notes = [f'GUESSED: no description counts the neighbours of "{condition}"; none assumed']
-    pinned = re.search(r"pinned_?(\d{1,6})", condition)
     cores = int(pinned.group(1)) if pinned else None
-    if cores == 0:
-        raise BadInput(f'{where}.condition: "{condition}" pins the server to no core')
+    if cores is not None and not 1 <= cores <= hardware.host(SUMMARY_HOST).threads:
+        raise BadInput(f'{where}.condition: "{condition}": {SUMMARY_HOST} has no {cores} cores')
     return Interference(tuple(found), pinned_cores=cores), notes
 
 
@@ -225,8 +268,7 @@ def _from_requests(
     meta_path = path.with_suffix(".meta.json")
     meta = parse(Meta, meta_path, _text(meta_path)) if meta_path.exists() else Meta()
     settings = meta.engine_kwargs or EngineSettings()
-    if (settings.tensor_parallel_size or 1) > 1:
-        raise BadInput(f"{meta_path}: ran on several GPUs (tensor parallel); the twin models one")
+    _check_settings(settings, meta_path)
     cache = meta.kv_cache or KvCache()
     board_name = meta.hardware and meta.hardware.device_name
     if gpu:
@@ -235,11 +277,14 @@ def _from_requests(
         board = _gpu(board_name, meta_path)
     else:
         board = _named_gpu(path, _words(path.name))
-    model = _model(meta.model or "", f"{meta_path}: model", model_config)
-    if (settings.kv_cache_dtype or "auto").startswith("fp8"):
-        model = replace(model, kv_bytes_per_element=1.0)
+    if not meta_path.exists() and model_config is None:
+        raise BadInput(
+            f"{path}: there is no {meta_path.name} to name its model; --model-config does"
+        )
+    model = _as_served(_model(meta.model or "", f"{meta_path}: model", model_config), settings)
     workload, figures = _measured(path, rows)
-    server = board.memory_bytes >= 70 * 2**30
+    server = _is_server(board)
+    caching = (cache.enable_prefix_caching, settings.enable_prefix_caching)
     return MeasuredRun(
         name=f"{board.name} {model.name} {len(rows)} requests",
         model=model,
@@ -253,12 +298,13 @@ def _from_requests(
         prefill_tokens_max=settings.max_num_batched_tokens or 8192,
         host="workstation",
         kv_blocks=cache.num_gpu_blocks,
-        prefix_caching=cache.enable_prefix_caching is not False,
-        kv_block_tokens=cache.block_size or 16,
-        memory_utilization=cache.gpu_memory_utilization or 0.9,
+        prefix_caching=False not in caching,
+        kv_block_tokens=cache.block_size or settings.block_size or 16,
+        memory_utilization=cache.gpu_memory_utilization or settings.gpu_memory_utilization or 0.9,
         notes=(
             "engine time stamps: no HTTP; sampling and host are not stated",
             *(() if meta_path.exists() else (f"no {meta_path.name}: the engine's defaults",)),
+            *(f"NOT MODELLED: {name}" for name in settings.not_modelled),
         ),
     )
 
@@ -280,7 +326,12 @@ def _measured(path: Path, rows: Sequence[RequestRow]) -> tuple[Workload, Figures
         name: np.array([getattr(row, name) for row in rows], dtype=np.float64)
         for name in RequestRow.model_fields
     }
-    offset = (columns["queued_ts"] - columns["arrival_time"]).min()
+    offsets = columns["queued_ts"] - columns["arrival_time"]
+    offset = offsets.min()
+    if offsets.max() - offset > CLOCKS_DRIFT_S_MAX:
+        late = int(offsets.argmax())
+        message = f"request {late} is queued {offsets[late] - offset:.0f} s after it arrived"
+        raise TraceError(path, None, message)
     arrival = columns["arrival_time"] + offset
     order = np.argsort(arrival, kind="stable")
     start = arrival.min()

@@ -74,21 +74,44 @@ class Summary(_Part):
         return " ".join(str(part or "") for part in (self.what, self.load, self.notes, self.gpu))
 
 
+_HARMLESS: Final = frozenset(
+    {"model", "tokenizer", "seed", "max_model_len", "trust_remote_code", "served_model_name"}
+    | {"disable_log_stats", "disable_log_requests", "load_format", "enable_chunked_prefill"}
+)
+Utilization = Annotated[float, Field(gt=0, le=1)]
+BlockSize = Annotated[int, Field(ge=1, le=65_536)]
+
+
 class EngineSettings(_Part):
     """vLLM's own names."""
 
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True, allow_inf_nan=False)
+
     tensor_parallel_size: Count | None = None
-    max_num_seqs: Count | None = None
+    pipeline_parallel_size: Count | None = None
+    data_parallel_size: Count | None = None
+    max_num_seqs: Annotated[int, Field(ge=1, le=65_536)] | None = None
     max_num_batched_tokens: Count | None = None
     kv_cache_dtype: str | None = None
+    dtype: str | None = None
+    quantization: str | None = None
+    gpu_memory_utilization: Utilization | None = None
+    block_size: BlockSize | None = None
+    enable_prefix_caching: bool | None = None
+
+    @property
+    def not_modelled(self) -> list[str]:
+        """Settings that are on and that the twin knows nothing of."""
+        extra = self.model_extra or {}
+        return sorted(key for key, value in extra.items() if value and key not in _HARMLESS)
 
 
 class KvCache(_Part):
     """The engine's KV cache as it came out."""
 
     num_gpu_blocks: Count | None = None
-    block_size: Annotated[int, Field(ge=1, le=65_536)] | None = None
-    gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] | None = None
+    block_size: BlockSize | None = None
+    gpu_memory_utilization: Utilization | None = None
     enable_prefix_caching: bool | None = None
 
 
@@ -136,7 +159,9 @@ def parse(kind: type[Part], where: Path | str, text: str) -> Part:
     try:
         return kind.model_validate_json(text)
     except ValidationError as errors:
-        found = [f"{where}: {_line(each)}" for each in errors.errors(include_url=False)]
+        details = errors.errors(include_url=False)
+        told = [each for each in details if len(details) == 1 or each["type"] != "too_short"]
+        found = [f"{where}: {_line(each)}" for each in told]
         raise BadInput("\n".join(found)) from None
 
 

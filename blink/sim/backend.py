@@ -54,6 +54,9 @@ class SimBackend:
         return _record(setup, parts, commit)
 
 
+_A = {"prompt": "a prompt", "output": "an output", "context": "a context"}
+
+
 def check_servable(setup: RunSetup) -> None:
     """Refuse, before anything runs, a request that no slot or no KV cache could ever hold."""
     workload, ring = setup.workload, setup.ring
@@ -70,10 +73,22 @@ def check_servable(setup: RunSetup) -> None:
         if too_long.any():
             first = int(np.argmax(too_long))
             raise RequestDoesNotFit(
-                f"request {first} of the workload has a {what} of {tokens[first]} tokens, "
+                f"request {first} of the workload has {_A[what]} of {tokens[first]} tokens, "
                 f"{where} is {limit} ({int(too_long.sum())} such requests): "
-                "raise the limit or set workload.input_tokens_max to leave them out"
+                f"raise the limit or {_shorten(setup, what)}"
             )
+
+
+def _shorten(setup: RunSetup, what: str) -> str:
+    """How to be rid of requests that are too long, in the words of the scenario."""
+    keys = {
+        "prompt": "input_tokens_max",
+        "output": "output_tokens_max",
+        "context": "input_tokens_max and output_tokens_max",
+    }[what]
+    if setup.scenario.get("workload", {}).get("kind") == "trace":
+        return f"leave them out with workload.{keys.replace(' and ', ' and workload.')}"
+    return f"shorten workload.lengths ({keys})"
 
 
 def _record(setup: RunSetup, parts: Assembly, commit: str) -> RunRecord:

@@ -87,6 +87,10 @@ def test_an_unknown_name_offers_the_nearest(capsys: pytest.CaptureFixture[str]) 
         "step_host_ns=1.5",
         "overlap=7",
         "jitter_sigma=-0.1",
+        "jitter_sigma=500",
+        "step_host_ns=1e300",
+        "step_host_ns=1e18",
+        "threads=0",
         "engine=3",
         "scheduling=x",
         "batch_max=0",
@@ -192,6 +196,9 @@ def test_a_place_that_cannot_be_written_is_known_before_the_run(
         "front_end.tokenizer_cores=1000000000",
         "interference.pinned_cores=500",
         "interference.llc_ways=99",
+        "engine.batch_max=100000000",
+        "control_plane.blink.batch_max=100000000",
+        "control_plane.blink.step_host_ns=5000000",
     ],
 )
 def test_more_than_the_hardware_has(capsys: pytest.CaptureFixture[str], setting: str) -> None:
@@ -211,3 +218,22 @@ def test_names_that_no_file_can_have(capsys: pytest.CaptureFixture[str]) -> None
 def test_an_unknown_figure_of_the_paper_offers_groups(capsys: pytest.CaptureFixture[str]) -> None:
     said = refused(capsys, "paper", "--only", "zzz")
     assert "fig3" in said and len(said) < 250
+
+
+def test_how_to_be_rid_of_requests_that_are_too_long(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "trace.csv").write_text(CSV + "1.0,10,5000\n")
+    said = refused(
+        capsys,
+        "run",
+        SMOKE,
+        "--set",
+        f"workload.trace={tmp_path / 'trace.csv'}",
+        "--set",
+        "ring.output_tokens_max=100",
+    )
+    assert "has an output of 5000 tokens" in said
+    assert "workload.output_tokens_max" in said and "workload.input_tokens_max" not in said
+    said = refused(capsys, "run", SMOKE, "--set", "engine.context_tokens_max=2")
+    assert "shorten workload.lengths" in said

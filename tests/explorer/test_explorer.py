@@ -30,7 +30,7 @@ def test_a_small_ring_is_explored_whole(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_every_transition_of_the_table_is_taken() -> None:
-    """Random walks through the default ring, in which few clients leave, until nothing is missing."""
+    """Random walks through the default ring, few clients leaving, until nothing is missing."""
     rng = np.random.default_rng(1)
     missing = set(TRANSITIONS)
     for _ in range(2000):

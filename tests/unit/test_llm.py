@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -87,3 +88,48 @@ def test_unreadable_files_and_unknown_names_are_one_line(tmp_path: Path) -> None
 def test_quantized_weights_weigh_less() -> None:
     dense = llm.lookup("llama-3-8b")
     assert dense.with_weights_of(1.0).weight_bytes * 2 == dense.weight_bytes
+
+
+def llama(**changes: object) -> dict[str, object]:
+    """A Llama-shaped config."""
+    return {
+        "hidden_size": 1024,
+        "num_attention_heads": 16,
+        "num_hidden_layers": 2,
+        "vocab_size": 1000,
+        "intermediate_size": 3072,
+        **changes,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"num_key_value_heads": 0}, "num_key_value_heads is 0"),
+        ({"num_key_value_heads": 3}, "16 attention heads do not share 3"),
+        ({"num_local_experts": 2, "num_experts_per_tok": 8}, "num_experts_per_tok is 8, of 2"),
+        ({"num_hidden_layers": "two"}, "num_hidden_layers is 'two'"),
+        ({"head_dim": 1.5}, "head_dim is 1.5"),
+        ({"vocab_size": 10**30}, "vocab_size is"),
+        ({"torch_dtype": "int3"}, 'unknown torch_dtype "int3"'),
+        ({"quantization_config": {"quant_method": "hqq"}}, 'quantization_config "hqq"'),
+    ],
+)
+def test_a_config_that_cannot_be_is_refused(changes: dict[str, object], said: str) -> None:
+    with pytest.raises(BadInput, match=re.escape(said)):
+        llm.from_hf_config(llama(**changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "width"),
+    [
+        ({}, 2.0),
+        ({"torch_dtype": "float32"}, 2.0),
+        ({"torch_dtype": "torch.bfloat16", "num_experts": 0, "num_key_value_heads": None}, 2.0),
+        ({"quantization_config": {"quant_method": "fp8"}}, 1.0),
+        ({"quantization_config": {"quant_method": "awq", "bits": 4}}, 0.5),
+        ({"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}, 0.5),
+    ],
+)
+def test_weights_are_as_wide_as_the_config_says(changes: dict[str, object], width: float) -> None:
+    assert llm.from_hf_config(llama(**changes)).bytes_per_weight == width

@@ -177,6 +177,10 @@ def test_null_is_the_same_as_absent(tmp_path: Path) -> None:
         ({"engine_kwargs": {"max_num_seqs": -4}}, "engine_kwargs.max_num_seqs"),
         ({"engine_kwargs": {"tensor_parallel_size": "two"}}, "tensor_parallel_size"),
         ({"engine_kwargs": 3}, "engine_kwargs"),
+        ({"engine_kwargs": {"data_parallel_size": 2}}, "several GPUs (data parallel)"),
+        ({"engine_kwargs": {"pipeline_parallel_size": 2}}, "several GPUs (pipeline parallel)"),
+        ({"engine_kwargs": {"quantization": "awq"}}, 'quantization "awq"'),
+        ({"engine_kwargs": {"dtype": "int3"}}, 'unknown dtype "int3"'),
         ({"kv_cache": {"num_gpu_blocks": "x"}}, "kv_cache.num_gpu_blocks"),
         ({"kv_cache": {"block_size": -1}}, "kv_cache.block_size"),
         ({"kv_cache": {"gpu_memory_utilization": 9}}, "kv_cache.gpu_memory_utilization"),
@@ -204,6 +208,7 @@ def test_settings_that_cannot_be_are_refused(
         ({"requests_file": None}, "runs.1.requests_file"),
         ({"model": "someone/new"}, "runs.1: unknown model"),
         ({"condition": "pinned_0 of 8"}, "runs.1.condition"),
+        ({"condition": "noisy48_pinned99"}, "h200-vm has no 99 cores"),
     ],
 )
 def test_a_run_of_a_summary_that_cannot_be_is_refused(
@@ -230,6 +235,8 @@ def test_a_byte_order_mark_is_no_obstacle(tmp_path: Path) -> None:
     [
         ("isolated", {}, (), ""),
         ("busy", {"busy": "3 threads of pbzip2"}, (Neighbour("pbzip2", 3),), ""),
+        ("alone_pinned6", {"alone_pinned6": "nothing else on the machine"}, (), ""),
+        ("quiet_pinned6", None, (), "none assumed"),
         ("noisy48", {}, (Neighbour("memory_thrash", 24), Neighbour("pbzip2", 24)), "GUESSED from"),
         ("stress", {"stress": "a lot"}, (), "none assumed"),
         ("stress", None, (), "none assumed"),
@@ -247,3 +254,39 @@ def test_what_was_guessed_about_neighbours_is_said(
     assert run.interference.neighbours == neighbours
     assert any("GUESSED" in each for each in run.notes) == bool(note)
     assert note in " ".join(run.notes)
+
+
+def test_settings_of_the_engine_are_taken_or_said(tmp_path: Path) -> None:
+    settings = {
+        "gpu_memory_utilization": 0.5,
+        "block_size": 32,
+        "enable_prefix_caching": False,
+        "dtype": "float32",
+        "enforce_eager": True,
+        "trust_remote_code": True,
+    }
+    meta = {"model": "llama-3-8b", "engine_kwargs": settings}
+    run = read_measured(requests_file(tmp_path, {}, meta=meta))[0]
+    assert (run.memory_utilization, run.kv_block_tokens, run.prefix_caching) == (0.5, 32, False)
+    assert (run.model.bytes_per_weight, run.model.kv_bytes_per_element) == (4.0, 4.0)
+    assert [note for note in run.notes if "MODELLED" in note] == ["NOT MODELLED: enforce_eager"]
+
+
+def test_what_a_summary_says_is_not_passed_over(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="several GPUs"):
+        read_measured(summary_file(tmp_path, RUN, what="on 2 H200, tensor parallel 2"))
+    [run] = read_measured(summary_file(tmp_path, RUN, what="fp8 weights on an H200"))
+    assert 'NOT MODELLED: "fp8"' in run.notes
+
+
+def test_a_jsonl_without_its_meta_file_says_so(tmp_path: Path) -> None:
+    path = requests_file(tmp_path, {})
+    path.with_suffix(".meta.json").unlink()
+    with pytest.raises(BadInput, match=r"no server_RTX4090\.meta\.json to name its model"):
+        read_measured(path)
+
+
+def test_clocks_that_drift_apart_are_refused(tmp_path: Path) -> None:
+    early: dict[str, object] = {"arrival_time": 9_000.0}
+    with pytest.raises(BadInput, match="request 0 is queued 8000 s after it arrived"):
+        read_measured(requests_file(tmp_path, {}, early))

@@ -24,6 +24,7 @@ from blink.model.scenario.faults import Fault
 from blink.model.scenario.traffic import Tokens, Workload
 
 Name = Annotated[str, Field(min_length=1)]
+Batch = Annotated[int, Field(ge=1, le=65_536)]
 PollInterval = Annotated[Nanoseconds, Field(ge=1)]
 Scalar = bool | int | float | str
 Settings = dict[str, Scalar]
@@ -44,8 +45,8 @@ class Engine(Section):
     None leaves a limit to the control plane's own default.
     """
 
-    batch_max: Count | None = Field(default=None, description="sequences decoded in one step")
-    prefill_batch_max: Count = Field(default=8, description="prompts prefilled together")
+    batch_max: Batch | None = Field(default=None, description="sequences decoded in one step")
+    prefill_batch_max: Batch = Field(default=8, description="prompts prefilled together")
     prefill_tokens_max: Count | None = Field(default=None, description="prompt tokens in one step")
     context_tokens_max: Tokens = Field(default=8192, description="input + output of one request")
     kv_block_tokens: Count = 16
