@@ -9,9 +9,14 @@
 
 inline post_submit(slot)
 {
-	used[front_end]++;
+	used[front_end] = (used[front_end] < WANTED(front_end) -> used[front_end] + 1 : 1);
 	view[slot] = ACTIVE;
-#ifndef BUG_NO_FLAG_GENERATION
+#ifdef BUG_NO_FLAG_GENERATION
+	view_generation[slot] = 1;
+#elif defined(ENDLESS)
+	view_generation[slot] = 1 + view_generation[slot] % GENERATIONS;
+	ended[BOOK(front_end, used[front_end])] = false;
+#else
 	view_generation[slot]++;
 #endif
 	view_tokens[slot] = 0;
@@ -121,8 +126,14 @@ inline forget(slot)
 	copy_state[slot] = 0; copy_generation[slot] = 0; copy_tokens[slot] = 0; copy_outcome[slot] = 0
 }
 
+#ifdef ENDLESS /* all but the first have clients for ever */
+#define WANTS_MORE (front_end > 0 || used[front_end] < WANTED(front_end))
+#else
+#define WANTS_MORE (used[front_end] < WANTED(front_end))
+#endif
+
 #define OPTIONS_OF(slot) \
-	:: atomic { view[slot] == FREE && used[front_end] < WANTED(front_end) && ROOM(3) -> \
+	:: atomic { view[slot] == FREE && WANTS_MORE && ROOM(3) -> \
 		post_submit(slot) } \
 	:: atomic { view[slot] == ACTIVE && cancels < CANCELS && ROOM(1) -> \
 		cancels++; /* the client leaves */ \
@@ -171,7 +182,7 @@ proctype FrontEnd(byte front_end)
 #endif
 		copied[front_end] = false;
 		EACH_OF_MINE(forget) }
-	:: atomic { !copied[front_end] && used[front_end] == WANTED(front_end) &&
+	:: atomic { !copied[front_end] && !WANTS_MORE &&
 		empty(queue_pair[front_end]) && !ANY_OF_MINE(BUSY) ->
 		finished[front_end] = true;
 		break }

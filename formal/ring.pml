@@ -40,6 +40,9 @@
 #ifndef DEPTH
 #define DEPTH 4 /* operations that a queue pair holds */
 #endif
+#ifndef GENERATIONS
+#define GENERATIONS 2 /* before they repeat, under -DENDLESS; otherwise they never do */
+#endif
 #ifndef WATCHED
 #define WATCHED 0 /* the slot and the request that the liveness properties speak of */
 #endif
@@ -79,6 +82,7 @@ byte result[SLOTS];          /* what the step says of a slot: */
 byte launches;
 bool known[SLOTS];           /* slots in this scheduler's hands */
 byte admitting = NOBODY;     /* the slot whose prefill is about to be launched */
+bool decoded;                /* the last step was a decode step: a scan overlapped it */
 bool adopting;               /* a fresh instance has not looked yet at what it inherits */
 byte looked[2] = NOBODY;     /* what a scanning thread has seen and not yet claimed */
 byte looked_generation[2];
@@ -151,7 +155,11 @@ end:
 #endif
 			flag_generation[slot] = generation;
 			flag_tokens[slot] = 0;
+#ifdef ENDLESS
+			life[slot] = generation;
+#else
 			life[slot]++;
+#endif
 			tenant[slot] = request;
 			claimed[slot] = false
 		:: op == PUBLISH_FREE ->

@@ -5,20 +5,29 @@
  * finds in GPU memory what it has to go on with. Included by ring.pml.
  */
 
+#ifdef ENDLESS /* disjoint ranges, as in the paper: each slot is looked at for certain */
+#define SCANS(s) ((s) % 2 == me)
+#define AT_BARRIER (looked[0] == NOBODY && looked[1] == NOBODY) /* no claim is cut off for ever */
+byte earlier; /* of two that wait, the one that was claimed first */
+#else          /* both threads scan all slots, so that they do contend */
+#define SCANS(s) true
+#define AT_BARRIER true
+#endif
+
 /* A scanning thread looks, and claims by compare-and-swap in a later step. */
 proctype Scanner(byte me)
 {
 	byte slot;
 end:
 	do
-	:: atomic { looked[me] == NOBODY && !adopting && flag_state[0] == PREFILL_PENDING ->
+	:: atomic { SCANS(0) && looked[me] == NOBODY && flag_state[0] == PREFILL_PENDING ->
 		looked[me] = 0; looked_generation[me] = flag_generation[0]; looked_life[me] = life[0] }
 #if SLOTS > 1
-	:: atomic { looked[me] == NOBODY && !adopting && flag_state[1] == PREFILL_PENDING ->
+	:: atomic { SCANS(1) && looked[me] == NOBODY && flag_state[1] == PREFILL_PENDING ->
 		looked[me] = 1; looked_generation[me] = flag_generation[1]; looked_life[me] = life[1] }
 #endif
 #if SLOTS > 2
-	:: atomic { looked[me] == NOBODY && !adopting && flag_state[2] == PREFILL_PENDING ->
+	:: atomic { SCANS(2) && looked[me] == NOBODY && flag_state[2] == PREFILL_PENDING ->
 		looked[me] = 2; looked_generation[me] = flag_generation[2]; looked_life[me] = life[2] }
 #endif
 	:: atomic { looked[me] != NOBODY ->
@@ -32,6 +41,12 @@ end:
 #endif
 			assert(!claimed[slot]);                     /* OWNER: claimed once */
 			assert(looked_life[me] == life[slot]);      /* OWNER: a stale claim loses */
+#ifdef ENDLESS
+			if
+			:: flag_state[1 - slot] != PREFILL_PROCESSING -> earlier = slot
+			:: else -> earlier = 1 - slot
+			fi;
+#endif
 			move(slot, SCHEDULER, CLAIM, NONE);
 			claimed[slot] = true;
 			known[slot] = true;
@@ -118,8 +133,25 @@ end:
 /* Nothing runs, all that was produced is published, nobody's client has left. */
 #define AT_REST (!adopting && step == STEP_DONE && !ANY(IN_STEP) && !ANY(ABORTABLE))
 
-/* The paper's three conditions: a prefill waits, the batch has room, the window fits both. */
-#define ADMITS (ANY(WAITING) && COUNT(DECODING) < BATCH && \
+/*
+ * The paper's three conditions: the scan that overlapped the last decode step saw a prefill, the
+ * batch has room, the window fits the prefill and the resumed decode. Safety does not lean on the
+ * first one: there a prefill may begin between any two steps, or not. Liveness does: two prefills
+ * must not follow each other while a batch waits (BUG_BATCH_STARVES).
+ */
+#if !defined(ENDLESS) || defined(BUG_BATCH_STARVES)
+#define OVERLAPPED true
+#else
+#define OVERLAPPED (decoded || !ANY(DECODING))
+#endif
+#ifdef ENDLESS
+#define MAY_DECODE !ADMITS
+#define IS_ENDLESS true
+#else
+#define MAY_DECODE true
+#define IS_ENDLESS false
+#endif
+#define ADMITS (ANY(WAITING) && OVERLAPPED && COUNT(DECODING) < BATCH && \
 	launches + 1 + (ANY(DECODING) -> 1 : 0) <= WINDOW)
 
 #ifdef BUG_WINDOW
@@ -137,7 +169,15 @@ bool merging; /* who is paused goes on when the new request joins, and only then
 
 inline let_go(s)
 {
-	known[s] = false; in_step[s] = false; result[s] = GOES_ON; launched_for[s] = 0;
+	known[s] = false; result[s] = GOES_ON;
+#ifdef BUG_ABORT_RUNNING
+	if /* the graph that runs has not heard of it */
+	:: step == STEP_DONE -> in_step[s] = false; launched_for[s] = 0
+	:: else
+	fi;
+#else
+	in_step[s] = false; launched_for[s] = 0;
+#endif
 	if
 	:: admitting == s -> admitting = NOBODY
 	:: else
@@ -193,6 +233,7 @@ inline relaunch()
 {
 	launches = 0;
 	admitting = NOBODY;
+	decoded = false;
 	adopting = true;
 	slot = 0;
 	do
@@ -256,13 +297,17 @@ end:
 #endif
 		slot = 0 }
 	:: atomic { AT_REST && admitting == NOBODY && !ANY(PAUSED) && ADMITS ->
-		if /* in any order of arrival: first come, first served is one of them */
+		if
+#ifdef ENDLESS /* first come, first served: without it, somebody may wait for ever */
+		:: admitting = (WAITING(earlier) -> earlier : FIRST(WAITING))
+#else          /* in any order, which includes that one */
 		:: WAITING(0) -> admitting = 0
 #if SLOTS > 1
 		:: WAITING(1) -> admitting = 1
 #endif
 #if SLOTS > 2
 		:: WAITING(2) -> admitting = 2
+#endif
 #endif
 		fi }
 	:: atomic { AT_REST && admitting != NOBODY && ANY(DECODING) ->
@@ -275,8 +320,9 @@ end:
 #ifdef BUG_PAUSED_STARVES
 		merging = false;
 #endif
+		decoded = false;
 		launch() }
-	:: atomic { AT_REST && admitting == NOBODY && !ANY(PAUSED) && ANY(DECODING) && !ADMITS &&
+	:: atomic { AT_REST && admitting == NOBODY && !ANY(PAUSED) && ANY(DECODING) && MAY_DECODE &&
 		MAY_LAUNCH ->
 		slot = 0;
 		do
@@ -285,8 +331,9 @@ end:
 		:: slot == SLOTS -> break
 		od;
 		slot = 0;
+		decoded = IS_ENDLESS;
 		launch() }
-	:: atomic { !adopting && step == STEP_DONE && launches > 0 -> /* when full, or at any time */
+	:: atomic { !adopting && step == STEP_DONE && launches > 0 && AT_BARRIER -> /* when full, or at any time */
 #ifdef BUG_LOST_RELAUNCH
 		if
 		:: launches == WINDOW -> break /* the execution ends, and none follows */
