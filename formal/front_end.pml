@@ -69,9 +69,9 @@ inline handle_copy(slot)
 	   copy_generation[slot] == view_generation[slot] ->
 		if
 		:: view[slot] == ACTIVE && copy_tokens[slot] > view_tokens[slot] ->
-			/* ORDER: the tokens that the flag counts are there, and are this request's */
-			assert(output_owner[slot] == view_request[slot]);
-			assert(output_count[slot] >= copy_tokens[slot]);
+			/* the tokens that the flag counts are there, and are this request's */
+			assert(output_owner[slot] == view_request[slot]);     /* ORDER */
+			assert(output_count[slot] >= copy_tokens[slot]);      /* ORDER */
 			view_tokens[slot] = copy_tokens[slot]
 		:: else
 		fi;
@@ -80,8 +80,8 @@ inline handle_copy(slot)
 			if
 			:: view[slot] == ACTIVE ->
 				assert(tenant[slot] == view_request[slot]); /* CONSERVE: its own outcome */
-				assert(copy_outcome[slot] != NONE);
-				assert(view_tokens[slot] == copy_tokens[slot]);
+				assert(copy_outcome[slot] != NONE);         /* CONSERVE */
+				assert(view_tokens[slot] == copy_tokens[slot]); /* ORDER */
 				end_request(slot)
 			:: else
 			fi;

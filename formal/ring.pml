@@ -200,12 +200,12 @@ init
 #endif
 	atomic { /* CONSERVE and SLOT: everything has ended once, every slot is empty */
 		do
-		:: index < SLOTS -> assert(flag_state[index] == EMPTY && !known[index]); index++
+		:: index < SLOTS -> assert(flag_state[index] == EMPTY && !known[index]); /* SLOT */ index++
 		:: else -> break
 		od;
 		index = 0;
 		do
-		:: index < REQUESTS -> assert(ended[index]); index++
+		:: index < REQUESTS -> assert(ended[index]); /* CONSERVE */ index++
 		:: else -> break
 		od
 	}

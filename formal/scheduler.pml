@@ -50,8 +50,8 @@ end:
 			move(slot, SCHEDULER, CLAIM, NONE);
 			claimed[slot] = true;
 			known[slot] = true;
-			assert(prompt_head[slot] == tenant[slot]);  /* the payload is there */
-			assert(prompt_tail[slot] == tenant[slot])
+			assert(prompt_head[slot] == tenant[slot]);  /* PAYLOAD: it is there */
+			assert(prompt_tail[slot] == tenant[slot])   /* PAYLOAD */
 		:: else
 		fi;
 		slot = 0; looked[me] = NOBODY; looked_generation[me] = 0; looked_life[me] = 0
@@ -70,16 +70,16 @@ end:
 		slot = 0;
 		do
 		:: slot < SLOTS && in_step[slot] ->
-			assert(tenant[slot] == launched_for[slot]); /* not a later tenant's region */
+			assert(tenant[slot] == launched_for[slot]); /* ORDER: not a later tenant's region */
 			if
 			:: flag_state[slot] == PREFILL_PROCESSING ->
 				output_owner[slot] = prompt_head[slot];
 				output_count[slot] = 1
 			:: else ->
-				assert(flag_state[slot] == DECODE_PROCESSING);
+				assert(flag_state[slot] == DECODE_PROCESSING); /* ORDER: only who runs has output */
 				output_count[slot]++
 			fi;
-			assert(output_owner[slot] == tenant[slot] && output_count[slot] <= TOKENS_MAX);
+			assert(output_owner[slot] == tenant[slot] && output_count[slot] <= TOKENS_MAX); /* ORDER */
 			if
 			:: result[slot] = GOES_ON
 			:: result[slot] = STOPPED
@@ -192,7 +192,7 @@ inline take_along(s)
 
 inline launch()
 {
-	assert(step == STEP_DONE);   /* one step at a time */
+	assert(step == STEP_DONE);   /* WINDOW: one step at a time */
 	launches++;
 	assert(launches <= WINDOW);  /* WINDOW */
 	step = STEP_RUNNING
