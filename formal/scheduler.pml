@@ -83,9 +83,7 @@ end:
 			if
 			:: result[slot] = GOES_ON
 			:: result[slot] = STOPPED
-#if FAILURES
-			:: flag_state[slot] == PREFILL_PROCESSING -> result[slot] = BROKEN
-#endif
+			:: FAILURES && flag_state[slot] == PREFILL_PROCESSING -> result[slot] = BROKEN
 			fi;
 			slot++
 		:: slot < SLOTS && !in_step[slot] -> slot++

@@ -17,6 +17,7 @@ from pathlib import Path
 FORMAL = Path(__file__).resolve().parent
 MODEL = FORMAL / "ring.pml"
 DEPTH_MAX = 1_000_000  # steps of one path; a longer one is reported, not cut off in silence
+ACCEPT_SECONDS_MAX = 120.0
 MEMORY_MIB_MAX = 900  # of one search, by default; two run at once
 
 
@@ -107,8 +108,7 @@ def _run_search(command: Sequence[str], folder: Path, seconds_max: float) -> tup
             command, cwd=folder, capture_output=True, text=True, check=False, timeout=seconds_max
         )
     except subprocess.TimeoutExpired as late:
-        text = late.stdout or b""
-        return (text.decode() if isinstance(text, bytes) else text), False
+        return (late.stdout or b"").decode(), False  # bytes, whatever `text` says
     return done.stdout, "errors:" in done.stdout
 
 
@@ -159,3 +159,19 @@ def _unreached(output: str) -> frozenset[tuple[str, str]]:
         elif (state := re.search(r", state (\d+), ", line)) and '"-end-"' not in line:
             found.add((process, state[1]))
     return frozenset(found)
+
+
+def run_acceptor(folder: Path, model: Path, rows: int) -> list[tuple[int, int]]:
+    """Run the acceptor over `rows` rows of `folder`/trace.h.
+
+    Returns the rows it refused, each with the state in which the model was. Raises BrokenModel if
+    the search did not come to the end: silence must not look like acceptance.
+    """
+    _call(["spin", f"-DROWS={rows}", "-a", str(model)], folder)
+    _call(["gcc", "-O0", "-w", "-DSAFETY", "-DNOREDUCE", "-o", "pan", "pan.c"], folder)
+    depth = f"-m{4 * rows + 100}"
+    output, in_time = _run_search(["./pan", depth], folder, ACCEPT_SECONDS_MAX)
+    if not in_time or "accepted to the end" not in output or "errors: 0" not in output:
+        raise BrokenModel(f"the acceptor did not come to the end:\n{output}")
+    found = re.findall(r"^refused row (\d+) in state (\d+)$", output, flags=re.MULTILINE)
+    return [(int(row), int(state)) for row, state in found]
