@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from formal.verifier import MEMORY_MIB_MAX, MODEL, MissingTool, Search, require_tools, search
 
-BUDGET_SECONDS = 240.0  # a cap for a busy machine: about 60 s on two idle cores
+BUDGET_SECONDS = 240.0  # a cap for a busy machine: about 50 s on two idle cores
 DEEP_MEMORY_MIB = 3000  # of a search that only a larger budget starts
 JOBS = 2
 
