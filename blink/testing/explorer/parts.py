@@ -33,7 +33,8 @@ class Config:
 
     Requests are dealt to the front ends in turn; each has ``slots / front_ends`` slots. A request
     of an even number ends by a stop token, of an odd one by its limit. disturbances: how many
-    crashes, farewells and repeats there are in all, for they could go on for ever. reduced: leave
+    crashes, early relaunches, farewells and repeats there are in all, each at any point; any client
+    may leave at any point besides. reduced: leave
     out orders that lead to the same place; without it, all are gone through, and far fewer fit.
     endings: keep apart worlds that differ only in how a request ended, so that a report has all.
 

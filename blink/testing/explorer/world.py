@@ -90,6 +90,8 @@ class World:
     def _meets_the_scheduler(self, action: Action) -> bool:
         """Whether the scheduler could do something that this action changes, or the reverse."""
         name, number, _ = action
+        if name == "answer":
+            return self.merged and not self.clients[number].attached  # cancels what it finds
         if name != "land":
             return name == "sample" or (self.merged and name in ("submit", "cancel"))
         link = self.clients[number].link
@@ -108,6 +110,10 @@ class World:
 
     def _client_actions(self, number: int, client: Client) -> Iterator[Action]:
         front_end, link = client.front_end, client.link
+        if self.merged and link.answers:
+            # Whatever else this front end does now it might do before the read or after the answer.
+            yield ("answer", number, 0)
+            return
         if client.attached and client.todo and front_end.slots.free_count:
             yield ("submit", number, client.todo[0])
             if self.merged and self._may("crash"):
@@ -153,13 +159,8 @@ class World:
             now = unpack(self._flag(slot))
             if now.generation > 1 and OWNER_OF[now.state] is Writer.SCHEDULER:
                 yield ("farewell", slot, 0)
-        early = self.scheduler.window.launches > 0  # else it would change nothing
-        if (
-            early
-            and "relaunch" in self.config.faults
-            and self.scheduler.state.graph < 0
-            and not self.seen
-        ):
+        quiet = self.scheduler.state.graph < 0 and not self.seen
+        if quiet and self.scheduler.window.launches and self._may("relaunch"):
             yield ("relaunch", 0, 0)
 
     def _flag(self, slot: int) -> int:
@@ -338,6 +339,7 @@ class World:
 
     def _relaunch(self, number: int, request: int) -> str:
         self.scheduler.relaunch()
+        self._spend()
         return "the scheduler is relaunched early"
 
     def _step(self, number: int, request: int) -> str:
