@@ -198,6 +198,14 @@ def check(options: argparse.Namespace) -> int:
     return command.check(options, _print_json)
 
 
+def fuzz(options: argparse.Namespace) -> int:
+    """``blink fuzz``: random walks through larger rings, each from its seed."""
+    from blink.plan.runner import commit_id
+    from blink.testing.explorer import command
+
+    return command.fuzz(options, commit_id(), _print_json)
+
+
 def _print_json(document: Any) -> None:
     print(json.dumps(document, indent=2, allow_nan=False))
 
@@ -244,6 +252,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     one.add_argument("--only", metavar="ID", help="entries whose id begins with ID")
     _add_check(commands)
+    _add_fuzz(commands)
     return parser
 
 
@@ -261,6 +270,10 @@ def _add_check(commands: Any) -> None:
         ("requests", 3, "requests, dealt to the front ends in turn"),
         ("window", 3, "launches in one execution of the scheduler"),
         ("threads", 2, "scanning threads that may see a slot before one of them claims it"),
+        ("disturbances", 1, "crashes, early relaunches, farewells and repeats in all"),
+        ("output-tokens", 3, "tokens of a long answer"),
+        ("blocks", 4, "KV blocks, of one token each"),
+        ("batch", 2, "sequences decoded together"),
     ):
         one.add_argument(f"--{name}", type=int, default=default, metavar="N", help=what)
     one.add_argument(
@@ -269,6 +282,7 @@ def _add_check(commands: Any) -> None:
         metavar="LIST",
         help="all, none, or names: cancel, crash, relaunch, farewell, repeat",
     )
+    one.add_argument("--whole", action="store_true", help="leave no order out: far slower")
     one.add_argument("--budget", type=float, metavar="SECONDS", help="stop after so long")
     one.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes")
     one.add_argument("--plant", metavar="BUG", help="plant a bug of blink.testing.explorer.planted")
@@ -276,6 +290,21 @@ def _add_check(commands: Any) -> None:
     one.add_argument(
         "--timeline", type=Path, metavar="FILE", help="with --replay: the way, for ui.perfetto.dev"
     )
+
+
+def _add_fuzz(commands: Any) -> None:
+    one = _add(
+        commands,
+        "fuzz",
+        fuzz,
+        "walk through larger rings at random, with faults, until something breaks",
+        "blink fuzz --for 10m --jobs 2",
+    )
+    one.add_argument("--for", dest="time", default="1m", metavar="TIME", help="30s, 10m, 1h")
+    one.add_argument("--seed", type=_seed, metavar="N", help="the first seed; default: a new one")
+    one.add_argument("--walks", type=int, metavar="N", help="stop after so many")
+    one.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes")
+    one.add_argument("--plant", metavar="BUG", help="plant a bug of blink.testing.explorer.planted")
 
 
 def _add_run(commands: Any) -> None:

@@ -126,3 +126,28 @@ def test_what_is_left_out_leads_nowhere_else(shape: dict[str, Any], faults: set[
     assert reduced.endings == whole.endings
     assert reduced.edges == whole.edges
     assert reduced.violations == whole.violations == []
+
+
+def test_fuzz_says_how_many_walks_held(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fuzz", "--walks", "100", "--seed", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["walks"], found["first_seed"], found["violations"]) == (100, 1, [])
+
+
+def test_fuzz_tells_seed_commit_and_the_command_that_goes_there(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["fuzz", "--seed", "1", "--plant", "stale_block_table"]) == 1
+    said = capsys.readouterr().out
+    assert "violated: KV:" in said and "commit " in said and "seed " in said
+    again = next(line for line in said.splitlines() if line.startswith("again: blink "))
+    assert main(again.split()[2:]) == 1
+    assert "KV: slot" in capsys.readouterr().out.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--for", "10"], ["--for", "0s"], ["--walks", "0"], ["--plant", "x"]]
+)
+def test_bad_options_of_fuzz(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    assert main(["fuzz", *arguments]) == 2
+    assert capsys.readouterr().out == ""
