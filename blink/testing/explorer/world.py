@@ -110,10 +110,6 @@ class World:
 
     def _client_actions(self, number: int, client: Client) -> Iterator[Action]:
         front_end, link = client.front_end, client.link
-        if self.merged and link.answers:
-            # Whatever else this front end does now it might do before the read or after the answer.
-            yield ("answer", number, 0)
-            return
         if client.attached and client.todo and front_end.slots.free_count:
             yield ("submit", number, client.todo[0])
             if self.merged and self._may("crash"):
@@ -245,7 +241,9 @@ class World:
         """A bulk read is posted, and looks; its answer may be long on its way."""
         client = self.clients[number]
         client.link.post([client.front_end.read_metadata(0)])
-        return f"front end {number}: {client.link.land()}"
+        said = f"front end {number}: {client.link.land()}"
+        # Merged: whatever it did before it took the answer it might do before the read, or after.
+        return f"{said}, {self._answer(number, request)}" if self.merged else said
 
     def _answer(self, number: int, request: int) -> str:
         client = self.clients[number]
