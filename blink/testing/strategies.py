@@ -21,9 +21,18 @@ token_counts = st.integers(0, TOKENS_MAX)
 slot_words = st.builds(SlotWord, states, outcomes, generations, token_counts)
 """Any four fields, whether or not a history leads to them."""
 
+_LIVES = [
+    (state, outcome, tokens)
+    for state in State
+    for outcome in Outcome
+    for tokens in (0, 1, 2, TOKENS_MAX)
+    if is_coherent(SlotWord(state, outcome, 0, tokens))
+]
 coherent_words = st.builds(
-    SlotWord, states, outcomes, generations, st.sampled_from([0, 1, 2, TOKENS_MAX])
-).filter(is_coherent)
+    lambda life, generation: SlotWord(life[0], life[1], generation, life[2]),
+    st.sampled_from(_LIVES),
+    generations,
+)
 """Words that some sequence of events can leave behind."""
 
 flag_words = slot_words.map(lambda word: pack(*word))
