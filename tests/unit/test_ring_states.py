@@ -103,3 +103,12 @@ def test_the_documented_state_machine_is_the_one_in_the_table() -> None:
     assert page.read_text(encoding="utf-8") == diagram.page(), (
         "python -m blink.ring_protocol.diagram > docs/state_machine.md"
     )
+
+
+def test_the_last_token_that_fits_is_counted_and_the_next_one_overflows() -> None:
+    """By one token: a mutation of the limit survived every other test."""
+    almost = pack(State.DECODE_PROCESSING, Outcome.NONE, 1, TOKENS_MAX - 1)
+    full = step(almost, Event.TOKENS, Writer.SCHEDULER, tokens=1).desired
+    assert unpack(full).tokens == TOKENS_MAX
+    with pytest.raises(LocalViolation, match="overflow the count"):
+        step(full, Event.TOKENS, Writer.SCHEDULER, tokens=1)
