@@ -36,7 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return EXIT_FAILED
     except OSError as error:  # a path that no file can have, a full disk: the environment's
-        print(f"blink: {error.filename or 'cannot go on'}: {error.strerror}", file=sys.stderr)
+        print(
+            f"blink: {error.filename or 'cannot go on'}: {error.strerror or error}", file=sys.stderr
+        )
         return EXIT_BAD_INPUT
 
 

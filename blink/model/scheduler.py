@@ -75,7 +75,8 @@ class SchedulerState:
     """What outlives an instance of the scheduler.
 
     waiting: held, not in the batch, in the order of service. running: the batch, in the order of
-    joining. filling: those whose prompt the running graph computes. graph: which one runs, or -1.
+    joining. filling: those whose prompt the running graph computes. claimed: what this scan has
+    claimed. graph: which one runs, or -1.
     """
 
     waiting: list[SlotState] = field(default_factory=list)
@@ -104,7 +105,7 @@ class Engine(Protocol):
 
 
 class ResidentScheduler:
-    """One scheduler; see the module. ``threads`` scan: each all slots with ``t = slot % threads``.
+    """One scheduler; see the module.
 
     window: launches an execution may make. Raises what :class:`SchedulerRing` raises.
     """

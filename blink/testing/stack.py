@@ -21,7 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from blink.testing.explorer.fuzz import drain
+from blink.testing.explorer.fuzz import finish
 from blink.testing.explorer.parts import FAULTS, Config
 from blink.testing.explorer.world import World
 
@@ -83,6 +83,4 @@ class Stack(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Without further faults every request ends, and nothing is left behind."""
         if self.world is not None:
-            for action in drain(self.world):
-                self.world.do(action)
-            self.world.check_done()
+            finish(self.world, [])

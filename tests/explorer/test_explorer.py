@@ -14,6 +14,7 @@ from blink.cli import main
 from blink.ring_protocol.states import TRANSITIONS
 from blink.testing.explorer.copies import dump, key, load
 from blink.testing.explorer.parts import FAULTS, Config
+from blink.testing.explorer.planted import planted
 from blink.testing.explorer.search import Search
 from blink.testing.explorer.world import World
 
@@ -151,3 +152,23 @@ def test_fuzz_tells_seed_commit_and_the_command_that_goes_there(
 def test_bad_options_of_fuzz(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     assert main(["fuzz", *arguments]) == 2
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("bug", "more"), [("orphans_forgotten", ["--faults", "crash"]), ("urgent_slot_forgotten", [])]
+)
+def test_what_breaks_only_in_the_end_is_shown_by_its_replay(
+    capsys: pytest.CaptureFixture[str], bug: str, more: list[str]
+) -> None:
+    assert main(["check", *SMALL, "--plant", bug, *more, "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    way = found["violations"][0]["replay"]
+    assert main(["check", *SMALL, "--plant", bug, *more, "--replay", way]) == 1
+    assert "and then, without any fault: " in capsys.readouterr().err
+    assert main(["check", *SMALL, *more, "--replay", "0"]) == 0
+
+
+def test_a_search_that_a_violation_ends_is_not_complete() -> None:
+    with planted("slot_freed_twice"):
+        report = Search(Config(requests=2, faults=NONE)).run()
+    assert report.violations and not report.complete

@@ -16,11 +16,13 @@ from typing import Any
 from rich.console import Console
 
 from blink.model.errors import BadInput, UnknownName
-from blink.testing.explorer.fuzz import Found, walk
+from blink.testing.explorer.fuzz import Found, finish, walk
+from blink.testing.explorer.machine import Broken
 from blink.testing.explorer.parts import FAULTS, Config
 from blink.testing.explorer.planted import planted
 from blink.testing.explorer.report import document, print_report, print_trace, write_timeline
 from blink.testing.explorer.search import Search, replay
+from blink.testing.explorer.world import World
 
 EXIT_VIOLATED = 1
 WALKS_AT_ONCE = 64
@@ -115,10 +117,23 @@ def _replay(options: argparse.Namespace, config: Config, print_json: Callable[[A
         print_json({"trace": [step.said for step in steps]})
     else:
         print_trace(config, path)
-    return EXIT_VIOLATED if any(step.broken for step in steps) else 0
+    if any(step.broken for step in steps):
+        return EXIT_VIOLATED
+    return _end(steps[-1].world if steps else World(config))
+
+
+def _end(world: World) -> int:
+    """A way that broke nothing may lead to where a request never ends, or something is left."""
+    try:
+        finish(world, [])
+    except Broken as broken:
+        sys.stderr.write(f"and then, without any fault: {broken}\n")
+        return EXIT_VIOLATED
+    return 0
 
 
 def _config(options: argparse.Namespace) -> Config:
+    """The ring that the options describe. Raises BadInput, naming the option."""
     limits = {"slots": 8, "front_ends": 8, "requests": 16, "window": 120, "threads": 8}
     limits |= {"disturbances": 8, "output_tokens": 8, "blocks": 64, "batch": 8}
     for name, most in limits.items():

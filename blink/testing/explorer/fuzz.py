@@ -43,10 +43,7 @@ def walk(seed: int) -> Found | None:
         for action in _wander(world, rng):
             actions.append(action)
             world.do(action)
-        for action in drain(world):
-            actions.append(action)
-            world.do(action)
-        world.check_done()
+        finish(world, actions)
     except Broken as broken:
         return _shortest(Found(seed, config, str(broken), ()), actions)
     return None
@@ -83,7 +80,18 @@ def _wander(world: World, rng: np.random.Generator) -> Iterator[Action]:
         yield actions[int(rng.integers(len(actions)))]
 
 
-def drain(world: World) -> Iterator[Action]:
+def finish(world: World, taken: list[Action]) -> None:
+    """Without further faults every request ends, and nothing is left behind; else Broken.
+
+    What is done on the way is appended to ``taken``.
+    """
+    for action in _drain(world):
+        taken.append(action)
+        world.do(action)
+    world.check_done()
+
+
+def _drain(world: World) -> Iterator[Action]:
     """No more faults, and each kind of progress in turn, until every request has ended."""
     for turn in range(DRAIN_STEPS_MAX):
         if world.done:

@@ -29,7 +29,7 @@ def kept(kind: type, arguments: tuple[Any, ...]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A ring to explore. ``outputs[r]`` is how long request ``r``'s answer is.
+    """A ring to explore.
 
     Requests are dealt to the front ends in turn; each has ``slots / front_ends`` slots. A request
     of an even number ends by a stop token, of an odd one by its limit. disturbances: how many

@@ -86,11 +86,10 @@ def _relaunch_that_never_comes(self: ResidentScheduler) -> None:
 
 
 def _publish_then_write(self: ResidentScheduler, each: SlotState) -> None:
-    (self.ring.advance if each.tokens else self.ring.first_token)(each.slot)
-    each.tokens += 1
     token = self.engine.token(each.slot)
-    if token:  # the bytes would follow here; the ring refuses them by now
-        self.ring.write_tokens(each.slot, each.tokens - 1, token.to_bytes(4, "little"))
+    (self.ring.advance if each.tokens else self.ring.first_token)(each.slot)
+    self.ring.write_tokens(each.slot, each.tokens, token.to_bytes(4, "little"))
+    each.tokens += 1
 
 
 def _cancel_lost_in_prefill(self: SchedulerRing, slot: int) -> Outcome:

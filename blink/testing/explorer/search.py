@@ -39,6 +39,8 @@ class Violation:
 class Report:
     """What an exploration saw. ``frontier``: worlds seen but not gone on from.
 
+    complete: every reachable world was gone on from; a violation on the way ends the search before.
+
     edges: the transitions of the table that were taken. endings: how requests ended, together.
     """
 
@@ -47,6 +49,7 @@ class Report:
     transitions: int = 0
     depth: int = 0
     frontier: int = 0
+    complete: bool = False
     seconds: float = 0.0
     ended: int = 0
     violations: list[Violation] = field(default_factory=list)
@@ -57,11 +60,6 @@ class Report:
     def edges_missing(self) -> list[str]:
         """Transitions of the table that no action took."""
         return [f"{state.name} {event.name}" for state, event in TRANSITIONS.keys() - self.edges]
-
-    @property
-    def complete(self) -> bool:
-        """Whether every reachable world was seen, or enough to find a violation."""
-        return self.frontier == 0
 
 
 Expand: TypeAlias = Callable[[list[bytes]], "list[_Expansion]"]
@@ -117,9 +115,10 @@ class Search:
                 if self._budget_s is not None and time.monotonic() - begun > self._budget_s:
                     break
         report.states = len(self._places)
-        report.frontier = len(self._queue) if not report.violations else 0
+        report.frontier = len(self._queue)
+        report.complete = not self._queue and not report.violations
         report.ended = len(self._done)
-        if not self._queue and not report.violations:
+        if report.complete:
             self._check_ends()
         report.seconds = time.monotonic() - begun
         return report

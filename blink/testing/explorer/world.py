@@ -357,7 +357,7 @@ class World:
                 raise Broken(f"WORK: slot {each.slot} goes on, though its client has left")
 
     def _post(self, client: Client) -> None:
-        """Ring the doorbell. Merged, what was posted lands: see :attr:`Config.merged`."""
+        """Ring the doorbell. Merged, what was posted lands: see :class:`Config`."""
         while ops := client.front_end.take_ops(16):
             client.link.post(ops)
         if not self.merged:
