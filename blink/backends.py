@@ -10,13 +10,9 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Final, Literal, Protocol, cast
 
-from blink.model.errors import BadInput, UnknownName
+from blink.model.errors import BackendUnavailable, BadInput, UnknownName
 from blink.model.record import RunRecord
 from blink.model.setup import RunSetup
-
-
-class BackendUnavailable(Exception):
-    """The environment lacks what a backend needs; says how to install it."""
 
 
 class Backend(Protocol):

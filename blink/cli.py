@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from blink import __version__, backends
-from blink.model.errors import BadInput
+from blink.model.errors import BackendUnavailable, BadInput
 
 EXIT_FAILED: Final = 1
 EXIT_BAD_INPUT: Final = 2
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         command: Callable[[argparse.Namespace], int] = options.command
         return command(options)
-    except (BadInput, backends.BackendUnavailable) as error:
+    except (BadInput, BackendUnavailable) as error:
         for line in str(error).splitlines():
             print(f"blink: {line}", file=sys.stderr)
         return EXIT_BAD_INPUT

@@ -21,6 +21,10 @@ class BadInput(Exception):
     exit_code: int = EXIT_CODE_BAD_INPUT
 
 
+class BackendUnavailable(Exception):
+    """The environment lacks what a backend needs; the message says how to install it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One thing wrong with a scenario.
