@@ -29,10 +29,10 @@ from blink.ring_protocol.states import OUTCOMES_OF, Event, Outcome
 IGNORE_EOS: Final = 1 << 0
 """Flag: generate up to the limit whatever the model says (benchmarks)."""
 
-_DESCRIPTOR: Final = struct.Struct("<8xQQIIffIIII8x")
-assert _DESCRIPTOR.size == DESCRIPTOR_BYTES
+FIELDS: Final = struct.Struct("<8xQQIIffIIII8x")
+assert FIELDS.size == DESCRIPTOR_BYTES
 
-_CANCEL_GENERATION_SHIFT: Final = 8
+CANCEL_GENERATION_SHIFT: Final = 8
 
 
 class Descriptor(NamedTuple):
@@ -54,11 +54,11 @@ class Descriptor(NamedTuple):
 
     def pack(self) -> bytes:
         """64 bytes, with a cancel word of zero."""
-        return _DESCRIPTOR.pack(*self)
+        return FIELDS.pack(*self)
 
     @staticmethod
     def unpack(data: bytes | memoryview) -> Descriptor:
-        return Descriptor._make(_DESCRIPTOR.unpack(data))
+        return Descriptor._make(FIELDS.unpack(data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ GREEDY: Final = Sampling()
 def cancel_word(generation: int, outcome: Outcome) -> int:
     """The word that asks the scheduler to abort this generation with this outcome."""
     assert outcome in OUTCOMES_OF[Event.ABORT], outcome
-    return (generation << _CANCEL_GENERATION_SHIFT) | outcome
+    return (generation << CANCEL_GENERATION_SHIFT) | outcome
 
 
 def outcome_asked(word: int, generation: int, *, slot: int | None = None) -> Outcome:
@@ -108,7 +108,7 @@ def outcome_asked(word: int, generation: int, *, slot: int | None = None) -> Out
 
     Raises PeerViolation if it asks for something that is not an abort.
     """
-    if word == 0 or word >> _CANCEL_GENERATION_SHIFT != generation:
+    if word == 0 or word >> CANCEL_GENERATION_SHIFT != generation:
         return Outcome.NONE
     asked = word & OUTCOME_MASK
     if asked not in OUTCOMES_OF[Event.ABORT]:

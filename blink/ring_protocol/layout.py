@@ -44,8 +44,8 @@ HEARTBEAT_OFFSET: Final = 64
 SCHEDULER_GENERATION_OFFSET: Final = 72
 """Words the scheduler writes lie a cache line away from the identity nobody writes again."""
 
-_IDENTITY: Final = struct.Struct("<Q7I4xQQ")
-_IDENTITY_FIELDS: Final = (
+IDENTITY: Final = struct.Struct("<Q7I4xQQ")
+IDENTITY_FIELDS: Final = (
     "magic",
     "version",
     "header_bytes",
@@ -57,7 +57,7 @@ _IDENTITY_FIELDS: Final = (
     "control_bytes",
     "total_bytes",
 )
-assert _IDENTITY.size <= HEARTBEAT_OFFSET
+assert IDENTITY.size <= HEARTBEAT_OFFSET
 assert SCHEDULER_GENERATION_OFFSET + WORD_BYTES <= HEADER_BYTES
 
 
@@ -125,14 +125,14 @@ class Geometry:
 
     def pack_header(self) -> bytes:
         """The first HEADER_BYTES of a fresh ring: identity, then zeros."""
-        return _IDENTITY.pack(*self._identity()).ljust(HEADER_BYTES, b"\0")
+        return IDENTITY.pack(*self._identity()).ljust(HEADER_BYTES, b"\0")
 
     def check_header(self, header: bytes | memoryview) -> None:
         """Raise LayoutMismatch, naming the first field that differs, if it is another ring's."""
-        if len(header) < _IDENTITY.size:
+        if len(header) < IDENTITY.size:
             raise LayoutMismatch("size", HEADER_BYTES, len(header))
-        found = _IDENTITY.unpack_from(header)
-        for name, expected, value in zip(_IDENTITY_FIELDS, self._identity(), found, strict=True):
+        found = IDENTITY.unpack_from(header)
+        for name, expected, value in zip(IDENTITY_FIELDS, self._identity(), found, strict=True):
             if value != expected:
                 raise LayoutMismatch(name, expected, value)
 

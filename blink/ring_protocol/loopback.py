@@ -16,6 +16,7 @@ from blink.ring_protocol.ports import (
     Capabilities,
     Cas,
     Completion,
+    DeviceMemory,
     Op,
     Publish,
     Read,
@@ -83,9 +84,9 @@ class LoopbackMemory:
 
 
 class LoopbackTransport:
-    """A Transport that acts on a LoopbackMemory as soon as it is posted to."""
+    """A Transport that acts on a memory in reach as soon as it is posted to."""
 
-    def __init__(self, memory: LoopbackMemory, depth: int = 128) -> None:
+    def __init__(self, memory: DeviceMemory, depth: int = 128) -> None:
         self.capabilities = Capabilities(outstanding_max=depth)
         self._memory = memory
         self._done: deque[Completion] = deque()

@@ -320,6 +320,7 @@ class SchedulerRing:
                 slot=slot,
                 state=unpack(word).state,
             )
+        self._check_room(descriptor, slot, word)
         return Claimed(
             slot,
             generation,
@@ -329,3 +330,17 @@ class SchedulerRing:
             descriptor.arrival_ns,
             descriptor,
         )
+
+    def _check_room(self, descriptor: Descriptor, slot: int, word: int) -> None:
+        """A request that is larger than its slot would be written over its neighbours."""
+        rooms = (
+            ("prompt", descriptor.prompt_tokens, self.geometry.prompt_tokens_max),
+            ("output", descriptor.output_tokens_max, self.geometry.output_tokens_max),
+        )
+        for what, tokens, room in rooms:
+            if not 1 <= tokens <= room:
+                raise PeerViolation(
+                    f"the descriptor holds {tokens} {what} tokens, a slot holds 1 to {room}",
+                    slot=slot,
+                    state=unpack(word).state,
+                )
