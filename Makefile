@@ -12,6 +12,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$name" && break; done)
+CXX_FILES = $(filter-out %/protocol.h,$(shell find blink/hw -name "*.h" -o -name "*.cpp"))
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 .DELETE_ON_ERROR:
@@ -31,6 +32,7 @@ check: style types architecture generated
 style: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
 
 types: $(VENV)/.installed-dev
 	$(BIN)/mypy

@@ -18,6 +18,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from blink.hw.host.library import library
+from blink.model.errors import BackendUnavailable
+
 # No deadline: a slow machine is not a bug, and pytest-timeout stops what hangs.
 _COMMON: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 
@@ -52,3 +55,14 @@ def backend(request: pytest.FixtureRequest) -> str:
     if name not in _available():
         pytest.fail(f"BLINK_REQUIRE names {name!r}; available here: {', '.join(_available())}")
     return name
+
+
+@pytest.fixture(scope="session")
+def host_build() -> None:
+    """Skips what needs the C++ core where there is no compiler for it, and fails it under CI."""
+    try:
+        library()
+    except BackendUnavailable as missing:
+        if os.environ.get("CI"):
+            pytest.fail(f"{missing}, and CI is set")
+        pytest.skip(str(missing))

@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # file -> the module that prints it
 GENERATED = {
     "blink.schema.json": "blink.model.scenario.schema_json",
+    "blink/hw/kernel/csrc/generated/protocol.h": "blink.hw.kernel.protocol_h",
     "docs/state_machine.md": "blink.ring_protocol.diagram",
 }
 

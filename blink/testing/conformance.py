@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -50,16 +51,34 @@ BATCH_OPS = 8
 _BY_ITSELF = sorted(OUTCOMES_OF[Event.COMPLETE])
 
 
+class SchedulerSide(Protocol):
+    """What check_ring asks of a scheduler's side of the ring; SchedulerRing says what each does."""
+
+    def scan(self) -> list[int]: ...
+    def claim(self, slot: int, seen: int | None = None) -> Claimed | None: ...
+    def adopt(self) -> list[Claimed]: ...
+    def first_token(self, slot: int) -> None: ...
+    def advance(self, slot: int, count: int = 1) -> None: ...
+    def pause(self, slot: int) -> None: ...
+    def resume(self, slot: int) -> None: ...
+    def complete(self, slot: int, outcome: Outcome) -> None: ...
+    def cancelled(self, slot: int) -> Outcome: ...
+    def read_prompt(self, claimed: Claimed) -> bytes: ...
+    def write_tokens(self, slot: int, first_index: int, tokens: bytes) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class RingMemory:
     """One ring, formatted and empty, seen through both doors.
 
     elapse: let time pass in this world, enough for something under way to get on.
+    scheduler: makes a scheduler's side of the ring; by default, the reference's.
     """
 
     memory: DeviceMemory
     transport: Transport
     elapse: Callable[[], None] = lambda: None
+    scheduler: Callable[[DeviceMemory, Geometry], SchedulerSide] = SchedulerRing
 
 
 MemoryMaker = Callable[[Geometry], RingMemory]
@@ -106,7 +125,7 @@ class _Expected:
 class _Held:
     """A slot in a scheduler's hands, and the word that must be in memory."""
 
-    ring: SchedulerRing
+    ring: SchedulerSide
     request_id: int
     word: SlotWord
 
@@ -118,7 +137,7 @@ class _RingMachine(RuleBasedStateMachine):
         super().__init__()
         self.world = world
         self.front_end = FrontEnd(GEOMETRY, TokenReader(1, 4, 2))
-        self.rings = [SchedulerRing(world.memory, GEOMETRY) for _ in range(2)]
+        self.rings = [world.scheduler(world.memory, GEOMETRY) for _ in range(2)]
         self.requests: dict[int, _Expected] = {}
         self.held: dict[int, _Held] = {}
         self.seen: list[tuple[int, int]] = []  # (slot, a word that was pending once)
@@ -217,7 +236,7 @@ class _RingMachine(RuleBasedStateMachine):
         """Claim a slot that a scan has just found."""
         self._claim(self.rings[which], data.draw(st.sampled_from(self._pending())))
 
-    def _claim(self, ring: SchedulerRing, slot: int) -> None:
+    def _claim(self, ring: SchedulerSide, slot: int) -> None:
         self.seen.append((slot, self._load(slot)))
         claimed = ring.claim(slot)
         assert claimed is not None, "a pending slot could not be claimed"
@@ -231,7 +250,7 @@ class _RingMachine(RuleBasedStateMachine):
         claimed = self.rings[which].claim(slot, seen=word)
         assert claimed is None, "a stale claim won"
 
-    def _hold(self, ring: SchedulerRing, claimed: Claimed) -> None:
+    def _hold(self, ring: SchedulerSide, claimed: Claimed) -> None:
         expected = self.requests[claimed.request_id]
         expected.claims += 1
         assert expected.claims == 1, "claimed twice"
@@ -309,7 +328,7 @@ class _RingMachine(RuleBasedStateMachine):
     @rule()
     def relaunch(self) -> None:
         """Both instances end. A fresh one finds everything they held, in memory alone."""
-        self.rings = [SchedulerRing(self.world.memory, GEOMETRY) for _ in range(2)]
+        self.rings = [self.world.scheduler(self.world.memory, GEOMETRY) for _ in range(2)]
         adopted = {claimed.slot: claimed.request_id for claimed in self.rings[0].adopt()}
         assert adopted == {slot: held.request_id for slot, held in self.held.items()}
         for held in self.held.values():

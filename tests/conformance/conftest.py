@@ -6,11 +6,14 @@ does not belong here.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import cycle
 
 import numpy as np
 import pytest
 
+from blink.hw.host.core import HostRing
+from blink.hw.host.memory import SharedMemory
 from blink.ring_protocol.events import TraceEvent
 from blink.ring_protocol.layout import Geometry
 from blink.ring_protocol.loopback import LoopbackMemory, LoopbackTransport
@@ -71,15 +74,30 @@ def simulated(geometry: Geometry) -> RingMemory:
     return RingMemory(memory, transport, elapse=lambda: clock.run(until=clock.now + 5000))
 
 
+def host(geometry: Geometry) -> RingMemory:
+    """The C++ core on memory that processes share, with real atomics."""
+    memory = SharedMemory.formatted(geometry)
+    return RingMemory(memory, LoopbackTransport(memory, depth=16), scheduler=HostRing)
+
+
+def host_over_loopback(geometry: Geometry) -> RingMemory:
+    """The C++ core on the reference's memory: every access is a call into Python, and watched."""
+    return replace(loopback_with_trace(geometry), scheduler=HostRing)
+
+
 @pytest.fixture(
     params=[
         pytest.param(loopback, id="loopback"),
         pytest.param(loopback_with_faults, id="loopback+faults"),
         pytest.param(loopback_with_trace, id="loopback+trace"),
         pytest.param(simulated, id="sim"),
+        pytest.param(host, id="host"),
+        pytest.param(host_over_loopback, id="host over loopback"),
     ]
 )
 def ring_memory_maker(request: pytest.FixtureRequest) -> MemoryMaker:
     """A maker of rings on one of the machines."""
     maker: MemoryMaker = request.param
+    if maker in (host, host_over_loopback):
+        request.getfixturevalue("host_build")
     return maker

@@ -56,6 +56,16 @@ def test_a_scan_finds_pending_slots_in_order(memory: LoopbackMemory, ring: Sched
     assert ring.scan() == [1, 6]
 
 
+@pytest.mark.parametrize("tokens", [0, RING.output_tokens_max + 1])
+def test_a_request_that_does_not_fit_its_slot_is_refused(
+    memory: LoopbackMemory, ring: SchedulerRing, tokens: int
+) -> None:
+    """It would be written over its neighbours' tokens: ORDER."""
+    submit(memory, 3, output_max=tokens)
+    with pytest.raises(PeerViolation, match=f"holds {tokens} output tokens, a slot holds 1 to 16"):
+        ring.claim(3)
+
+
 def test_a_claim_returns_the_request_once(memory: LoopbackMemory, ring: SchedulerRing) -> None:
     submit(memory, 3, arrival_ns=77)
     peeked = ring.peek(3)

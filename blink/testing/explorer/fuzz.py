@@ -40,7 +40,7 @@ def walk(seed: int) -> Found | None:
     world = World(config)
     actions: list[Action] = []
     try:
-        for action in _wander(world, rng):
+        for action in wander(world, rng):
             actions.append(action)
             world.do(action)
         finish(world, actions)
@@ -68,8 +68,8 @@ def draw_config(rng: np.random.Generator) -> Config:
     )
 
 
-def _wander(world: World, rng: np.random.Generator) -> Iterator[Action]:
-    """Any way at all. Leaving and crashing are rare, or nothing else would happen."""
+def wander(world: World, rng: np.random.Generator) -> Iterator[Action]:
+    """Any way through a world. Leaving and crashing are rare, or nothing else would happen."""
     for _ in range(WALK_STEPS_MAX):
         actions = world.actions()
         if world.done or not actions:
@@ -85,13 +85,13 @@ def finish(world: World, taken: list[Action]) -> None:
 
     What is done on the way is appended to ``taken``.
     """
-    for action in _drain(world):
+    for action in drain(world):
         taken.append(action)
         world.do(action)
     world.check_done()
 
 
-def _drain(world: World) -> Iterator[Action]:
+def drain(world: World) -> Iterator[Action]:
     """No more faults, and each kind of progress in turn, until every request has ended."""
     for turn in range(DRAIN_STEPS_MAX):
         if world.done:

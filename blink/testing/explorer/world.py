@@ -7,7 +7,7 @@ time; copying and comparing it is done in :mod:`blink.testing.explorer.copies`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from blink.model.policy import GraphCache, Limits
@@ -31,7 +31,9 @@ _OWN: Final = frozenset({Phase.WAIT, Phase.RESUME, Phase.LAUNCH, Phase.RELAUNCH}
 class World:
     """See the module. A new one is an empty ring; :meth:`actions` says what may happen next."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(
+        self, config: Config, scheduler: Callable[..., ResidentScheduler] = ResidentScheduler
+    ) -> None:
         self.config = config
         geometry = config.geometry
         self.memory = Memory(geometry)
@@ -41,7 +43,7 @@ class World:
         self.gpu = Gpu(blocks, config.window)
         ring = SchedulerRing(self.memory, geometry)
         limits = Limits(config.batch, config.batch, 8)
-        self.scheduler = ResidentScheduler(
+        self.scheduler = scheduler(
             self.memory,
             ring,
             self.gpu,

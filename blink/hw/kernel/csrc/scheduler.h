@@ -1,0 +1,357 @@
+// The scheduler's loop, in C++17: blink/model/scheduler.py, step for step.
+//
+// It owns no thread and no clock; all that outlives an instance lies in Storage, in memory that the caller owns.
+// On a GPU and on a host's threads several of them look for work at once (look()); all other steps are one
+// thread's. An Engine has:
+//
+//   void launch(u32 graph, u32 exec_index, const Queue& slots)   starts a captured graph on these sequences
+//   bool finished()                                              whether it has set its completion flag
+//   u32  token(u32 slot)                                         what it left for this sequence
+//   void tail_launch()                                           replaces the scheduler by a fresh instance
+#pragma once
+
+#include "policy.h"
+
+namespace blink {
+
+constexpr u32 NO_GRAPH = ~0u;
+
+// What the scheduler keeps of a request it holds.
+struct Request {
+  u64 request_id;
+  u64 arrival_ns;
+  u32 generation;
+  u32 prompt_tokens;
+  u32 output_tokens_max;
+  u32 stop_token;
+  u32 flags;
+  u32 tokens;
+  u32 recomputing;  // its blocks were taken: what they held is computed again
+  u32 slot;
+
+  // Keys and values that the next step needs to find: all but the last token's.
+  BLINK_FN u32 context_tokens() const {
+    return prompt_tokens + (tokens > 0 ? tokens - 1 : 0);
+  }
+};
+
+// Arrays of what outlives an instance, and the numbers beside them.
+struct Storage {
+  Request* requests;  // by slot
+  Queue waiting;      // held, not in the batch, in the order of service
+  Queue running;      // the batch, in the order of joining
+  Queue filling;      // whose prompt the running graph computes
+  Queue claimed;      // what this scan has claimed; count is added to by several threads
+  u32 graph;          // which one runs, or NO_GRAPH
+  u32 phase;
+  u32 cursor;
+  Status fault;  // what stopped the scheduler for good, or OK
+  u32 fault_slot;
+  BlockPool blocks;
+  GraphCache graphs;
+  Limits limits;
+  LaunchWindow window;
+};
+
+template <class Memory, class Engine>
+struct Scheduler {
+  SchedulerRing<Memory> ring;
+  Engine engine;
+  Storage* state;
+
+  // One thing that others can see. A scheduler with a fault does nothing any more.
+  BLINK_FN void step() {
+    if (state->fault != Status::OK) return;
+    switch (state->phase) {
+      case phase::SCAN: return scan();
+      case phase::WAIT: return wait();
+      case phase::PUBLISH: return publish();
+      case phase::RESUME: return resume();
+      case phase::CANCEL: return cancel();
+      case phase::LAUNCH: return launch();
+      case phase::RELAUNCH: return relaunch();
+    }
+  }
+
+  BLINK_FN bool idle() const {
+    return !(state->waiting.count || state->running.count || state->filling.count || state->claimed.count);
+  }
+
+  BLINK_FN void go_on(u32 phase) {
+    state->phase = phase;
+    state->cursor = 0;
+  }
+
+  // --- finding work --------------------------------------------------------------------------------
+
+  BLINK_FN void scan() {
+    look(0, 1, Alone{});
+    if (state->fault == Status::OK) end_scan();
+  }
+
+  // One of `scanners` logical threads looks at every scanners-th slot and claims what is pending.
+  // `team.add(count, n)` adds to a count that all of them share and returns what it was.
+  template <class Team>
+  BLINK_FN void look(u32 scanner, u32 scanners, Team team) {
+    for (u32 slot = scanner; slot < ring.geometry.slots; slot += scanners) {
+      const u64 seen = ring.scan(slot);
+      if (seen != 0 && !claim(slot, seen, team)) return;
+    }
+  }
+
+  // False if the scheduler cannot go on. To come too late is no fault.
+  template <class Team>
+  BLINK_FN bool claim(u32 slot, u64 seen, Team team) {
+    Claimed claimed{};
+    const Status status = ring.claim(slot, seen, &claimed);
+    if (status == Status::LOST) return true;
+    if (status != Status::OK) return fail(status, slot);
+    state->requests[slot] = held(claimed);
+    state->claimed.items[team.add(&state->claimed.count, 1)] = slot;
+    return true;
+  }
+
+  // All threads have met: what they claimed waits in order of arrival.
+  BLINK_FN void end_scan() {
+    sort_claimed();
+    for (u32 place = 0; place < state->claimed.count; ++place) state->waiting.push_back(state->claimed[place]);
+    state->claimed.clear();
+    go_on(phase::WAIT);
+  }
+
+  // --- a graph that ran ----------------------------------------------------------------------------
+
+  BLINK_FN void wait() {
+    if (state->graph == NO_GRAPH) return go_on(phase::CANCEL);
+    if (engine.finished()) go_on(phase::PUBLISH);
+  }
+
+  // Publishes one sequence's token, and its end; the last one ends the phase.
+  BLINK_FN void publish() {
+    const bool prefill = state->graph == graph::PREFILL_GRAPH;
+    Queue& batch = prefill ? state->filling : state->running;
+    if (state->cursor < batch.count) {
+      const u32 slot = batch[state->cursor];
+      if (state->requests[slot].recomputing || publish_token(slot)) ++state->cursor;
+      return;
+    }
+    forget_ended(batch);
+    if (!prefill) state->graph = NO_GRAPH;
+    go_on(prefill ? phase::RESUME : phase::CANCEL);
+  }
+
+  // The prompts are computed: the batch decodes on, one slot a step, with the new ones.
+  BLINK_FN void resume() {
+    Queue& running = state->running;
+    Queue& filling = state->filling;
+    if (state->cursor < running.count) return resume_one(running[state->cursor]);
+    u32 recomputed = state->cursor - running.count;
+    for (u32 place = 0; place < filling.count; ++place) {
+      if (!state->requests[filling[place]].recomputing) continue;
+      if (recomputed-- == 0) return resume_one(filling[place]);
+    }
+    for (u32 place = 0; place < filling.count; ++place) {
+      state->requests[filling[place]].recomputing = 0;
+      running.push_back(filling[place]);
+    }
+    filling.clear();
+    state->graph = NO_GRAPH;
+    go_on(phase::CANCEL);
+  }
+
+  // --- between graphs ------------------------------------------------------------------------------
+
+  // Looks at one held request's cancel word.
+  BLINK_FN void cancel() {
+    Queue& waiting = state->waiting;
+    const u32 place = state->cursor;
+    if (place >= waiting.count + state->running.count) return go_on(phase::LAUNCH);
+    const bool waits = place < waiting.count;
+    const u32 slot = waits ? waiting[place] : state->running[place - waiting.count];
+    Asked asked = ring.cancelled(slot);
+    if (asked.status != Status::OK) return void(fail(asked.status, slot));
+    if (asked.outcome == outcome::NONE && !may_fit(slot)) asked.outcome = outcome::FAILED;  // it would wait for ever
+    if (asked.outcome == outcome::NONE) return void(++state->cursor);
+    if (!end(slot, asked.outcome)) return;
+    if (waits) waiting.remove(place);
+    else state->running.remove(place - waiting.count);
+  }
+
+  BLINK_FN void launch() {
+    const Decision decision = decide([this](u32 place) { return request(state->waiting[place]).context_tokens(); },
+                                     state->waiting.count, state->running.count, state->window.headroom(),
+                                     blocks_of_step(), state->blocks, state->graphs, state->limits);
+    if (decision.action == action::RELAUNCH) return go_on(phase::RELAUNCH);
+    if (decision.action == action::PREFILL && !prefill(decision.prefill_count)) return;
+    if (decision.action == action::DECODE && !decode()) return;
+    go_on(phase::SCAN);
+  }
+
+  // A fresh instance takes over: it knows nothing but memory.
+  BLINK_FN void relaunch() {
+    engine.tail_launch();
+    state->window.relaunch();
+    ring.begin_execution();
+    for (u32 slot = 0; slot < ring.geometry.slots; ++slot) {
+      Claimed claimed{};
+      ring.forget(slot);
+      const Status status = ring.adopt(slot, &claimed);
+      if (status != Status::OK && status != Status::LOST) return void(fail(status, slot));
+    }
+    go_on(phase::SCAN);
+  }
+
+ private:
+  struct Alone {
+    BLINK_FN u32 add(u32* count, u32 more) const {
+      const u32 before = *count;
+      *count += more;
+      return before;
+    }
+  };
+
+  BLINK_FN Request& request(u32 slot) const { return state->requests[slot]; }
+
+  BLINK_FN bool fail(Status status, u32 slot) {
+    state->fault = status;
+    state->fault_slot = slot;
+    return false;
+  }
+
+  BLINK_FN bool ok(Status status, u32 slot) { return status == Status::OK || fail(status, slot); }
+
+  BLINK_FN static Request held(const Claimed& claimed) {
+    const Descriptor& from = claimed.descriptor;
+    return {claimed.request_id,
+            from.arrival_ns,
+            from.generation,
+            from.prompt_tokens,
+            from.output_tokens_max,
+            from.stop_token,
+            from.flags,
+            0,
+            0,
+            claimed.slot};
+  }
+
+  BLINK_FN bool comes_before(u32 slot, u32 other) const {
+    const u64 arrival = request(slot).arrival_ns, theirs = request(other).arrival_ns;
+    return arrival != theirs ? arrival < theirs : slot < other;
+  }
+
+  // Heapsort: in place, without recursion, and never slow, however many prompts come at once.
+  BLINK_FN void sort_claimed() {
+    u32* items = state->claimed.items;
+    const u32 count = state->claimed.count;
+    for (u32 root = count / 2; root-- > 0;) sift(items, root, count);
+    for (u32 end = count; end-- > 1;) {
+      swap(items, 0, end);
+      sift(items, 0, end);
+    }
+  }
+
+  BLINK_FN void sift(u32* items, u32 root, u32 count) const {
+    for (u32 child = 2 * root + 1; child < count; child = 2 * root + 1) {
+      if (child + 1 < count && comes_before(items[child], items[child + 1])) ++child;
+      if (!comes_before(items[root], items[child])) return;
+      swap(items, root, child);
+      root = child;
+    }
+  }
+
+  BLINK_FN static void swap(u32* items, u32 one, u32 other) {
+    const u32 kept = items[one];
+    items[one] = items[other];
+    items[other] = kept;
+  }
+
+  BLINK_FN bool publish_token(u32 slot) {
+    Request& each = request(slot);
+    const u32 token = engine.token(slot);
+    if (!ok(ring.write_tokens(slot, each.tokens, &token, 1), slot)) return false;
+    if (!ok(each.tokens ? ring.advance(slot, 1) : ring.first_token(slot), slot)) return false;
+    ++each.tokens;
+    const u32 ends = outcome_with(each, token);
+    return ends == outcome::NONE || end(slot, ends);
+  }
+
+  // How the request ends with this token, or NONE.
+  BLINK_FN static u32 outcome_with(const Request& each, u32 token) {
+    if (token == each.stop_token && !(each.flags & IGNORE_EOS)) return outcome::STOP;
+    return each.tokens == each.output_tokens_max ? outcome::LENGTH : outcome::NONE;
+  }
+
+  BLINK_FN bool end(u32 slot, u32 outcome) {
+    if (!ok(ring.complete(slot, outcome), slot)) return false;
+    state->blocks.release(slot);
+    return true;
+  }
+
+  BLINK_FN void forget_ended(Queue& batch) {
+    u32 kept = 0;
+    for (u32 place = 0; place < batch.count; ++place)
+      if (state->blocks.holds_any(batch[place])) batch.items[batch.first + kept++] = batch[place];
+    batch.count = kept;
+  }
+
+  BLINK_FN void resume_one(u32 slot) {
+    if (ok(ring.resume(slot), slot)) ++state->cursor;
+  }
+
+  BLINK_FN bool prefill(u32 count) {
+    for (u32 place = 0; place < state->running.count; ++place)
+      if (!ok(ring.pause(state->running[place]), state->running[place])) return false;
+    for (u32 place = 0; place < count; ++place) {
+      const u32 slot = state->waiting[place];
+      state->filling.push_back(slot);
+      state->blocks.extend(slot, request(slot).context_tokens());
+    }
+    state->waiting.drop_front(count);
+    return start(graph::PREFILL_GRAPH, state->filling);
+  }
+
+  BLINK_FN bool decode() {
+    while (blocks_of_step() > state->blocks.blocks_free)
+      if (!preempt()) return false;
+    for (u32 place = 0; place < state->running.count; ++place) {
+      const u32 slot = state->running[place];
+      state->blocks.extend(slot, request(slot).context_tokens() + 1);
+    }
+    return start(graph::DECODE_GRAPH, state->running);
+  }
+
+  BLINK_FN bool start(u32 graph, const Queue& batch) {
+    if (!ok(state->window.launch(), 0)) return false;
+    state->graph = graph;
+    engine.launch(graph, state->window.alternate(graph), batch);
+    return true;
+  }
+
+  // The newest sequence stands still, without its blocks, first in line.
+  BLINK_FN bool preempt() {
+    const u32 slot = state->running.pop_back();
+    if (!ok(ring.pause(slot), slot)) return false;
+    state->blocks.release(slot);
+    request(slot).recomputing = 1;
+    state->waiting.push_front(slot);
+    return true;
+  }
+
+  BLINK_FN u64 blocks_of_step() const {
+    u64 blocks = 0;
+    for (u32 place = 0; place < state->running.count; ++place) {
+      const u32 slot = state->running[place];
+      blocks += state->blocks.blocks_short(slot, request(slot).context_tokens() + 1);
+    }
+    return blocks;
+  }
+
+  // Whether the whole cache holds the request at its longest, or at its admission.
+  BLINK_FN bool may_fit(u32 slot) const {
+    const Request& each = request(slot);
+    const u32 generated = each.output_tokens_max > 1 ? each.output_tokens_max - 1 : 1;
+    return state->blocks.blocks_for(each.prompt_tokens + generated) <= state->blocks.blocks_total;
+  }
+};
+
+}  // namespace blink
