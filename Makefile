@@ -2,6 +2,7 @@
 # make test    every test
 # make check   style, types, architecture, generated (each is a target too)
 # make gen     write the generated files again
+# make tsan    the C++ core on threads under ThreadSanitizer; make asan: under AddressSanitizer
 # make clean   remove what tools left behind (`rm -rf .venv` for the environment)
 #
 # Only Python 3.11 or newer is needed: `make demo PYTHON=/usr/bin/python3.12` picks one.
@@ -16,7 +17,7 @@ CXX_FILES = $(filter-out %/protocol.h,$(shell find blink/hw -name "*.h" -o -name
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test check style types architecture generated gen clean
+.PHONY: help demo test check style types architecture generated gen tsan asan clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p;/^$$/q' Makefile
@@ -45,6 +46,9 @@ generated: $(VENV)/.installed
 
 gen: $(VENV)/.installed
 	$(BIN)/python tools/generate.py
+
+tsan asan: $(VENV)/.installed
+	$(BIN)/python benchmarks/stress.py --sanitizer $@ --lifecycles 50000 $(ARGS)
 
 clean:
 	rm -rf .benchmarks .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache dist

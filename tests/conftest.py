@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import shutil
 from typing import Any
 
 import pytest
@@ -66,3 +67,13 @@ def host_build() -> None:
         if os.environ.get("CI"):
             pytest.fail(f"{missing}, and CI is set")
         pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def formal_tools() -> None:
+    """Skips what needs the formal model's checker where it is missing, and fails it under CI."""
+    missing = [tool for tool in ("spin", "gcc") if shutil.which(tool) is None]
+    if missing and os.environ.get("CI"):
+        pytest.fail(f"needs {missing}, and CI is set: apt-get install spin")
+    if missing:
+        pytest.skip(f"needs {missing}: apt-get install spin")

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,18 +27,12 @@ from blink.sim.clock import Clock
 from blink.sim.memory import LinkCosts, SimTransport
 from blink.testing.conformance import RingMemory, check_ring, default_settings
 from formal import accept
+from tests.formal.traces import Line, line
 
 ROOT = Path(__file__).resolve().parents[2]
-Line = dict[str, Any]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def tools() -> None:
-    missing = [tool for tool in ("spin", "gcc") if shutil.which(tool) is None]
-    if missing and os.environ.get("CI"):
-        pytest.fail(f"needs {missing}, and CI is set: apt-get install spin")
-    if missing:
-        pytest.skip(f"needs {missing}: apt-get install spin")
+pytestmark = pytest.mark.usefixtures("formal_tools")
 
 
 def call(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -140,18 +132,6 @@ def record(
         ),
     )
     return [[line(move) for move in trace if isinstance(move, SlotMoved)] for trace in traces]
-
-
-def line(move: SlotMoved) -> Line:
-    return {
-        "slot": move.slot,
-        "generation": move.generation,
-        "event": move.event.name,
-        "writer": move.writer.name,
-        "state": move.state.name,
-        "tokens": move.tokens,
-        "outcome": move.outcome.name,
-    }
 
 
 def write(path: Path, trace: list[Line]) -> str:

@@ -27,7 +27,7 @@ from blink.model.policy import GraphCache, Limits
 from blink.ring_protocol import ring as reference
 from blink.ring_protocol.constants import HEADER_BYTES, LAUNCH_WINDOW_MAX, TOKEN_BYTES
 from blink.ring_protocol.descriptor import Descriptor
-from blink.ring_protocol.errors import LocalViolation, PeerViolation
+from blink.ring_protocol.errors import LocalViolation, PeerViolation, ProtocolViolation
 from blink.ring_protocol.layout import Geometry
 from blink.ring_protocol.ports import DeviceMemory
 from blink.ring_protocol.slot import STATE_MASK, unpack
@@ -200,13 +200,11 @@ class HostRing:
             raise self._violation(status, slot, event)
 
     def _violation(self, status: Status, slot: int, event: Event | None) -> Exception:
-        error = status.error
-        assert issubclass(error, LocalViolation | PeerViolation)
         word = self._memory.load_relaxed(self.geometry.metadata_offset(slot))
         if status is Status.NOT_HELD:
             unpack(word, slot=slot)  # raises, if nobody can have written what is there
         state = State(word & STATE_MASK) if word & STATE_MASK < len(State) else None
-        return error(MEANING[status], slot=slot, state=state, event=event, writer=Writer.SCHEDULER)
+        return fault_of(status, slot, state, event)
 
     def _claimed(
         self, status: Status, found: Claimed, slot: int, event: Event | None
@@ -223,6 +221,15 @@ class HostRing:
             descriptor.arrival_ns,
             descriptor,
         )
+
+
+def fault_of(
+    status: Status, slot: int, state: State | None = None, event: Event | None = None
+) -> ProtocolViolation:
+    """The exception that the reference raises where the core returns `status`."""
+    error = status.error
+    assert issubclass(error, LocalViolation | PeerViolation)
+    return error(MEANING[status], slot=slot, state=state, event=event, writer=Writer.SCHEDULER)
 
 
 def _u32s(numbers: Iterable[int]) -> Any:

@@ -10,8 +10,8 @@ import ctypes as c
 from collections.abc import Iterator
 from typing import Any, Final
 
-from blink.hw.host.core import Core
-from blink.hw.kernel.status import MEANING, Status
+from blink.hw.host.core import Core, fault_of
+from blink.hw.kernel.status import Status
 from blink.model.policy import GraphCache, Limits
 from blink.model.policy.blocks import BlockPool
 from blink.model.scheduler import (
@@ -22,10 +22,8 @@ from blink.model.scheduler import (
     ResidentScheduler,
     SlotState,
 )
-from blink.ring_protocol.errors import LocalViolation, PeerViolation
 from blink.ring_protocol.ports import DeviceMemory
 from blink.ring_protocol.ring import SchedulerRing
-from blink.ring_protocol.states import Writer
 from blink.ring_protocol.window import LaunchWindow
 
 _GRAPHS: Final = (PREFILL_GRAPH, DECODE_GRAPH)
@@ -123,9 +121,7 @@ class HostScheduler(ResidentScheduler):
         slot = c.c_uint32()
         fault = self.core.call("scheduler_fault", slot)
         if fault is not Status.OK:
-            error = fault.error
-            assert issubclass(error, LocalViolation | PeerViolation)
-            raise error(MEANING[fault], slot=slot.value, writer=Writer.SCHEDULER)
+            raise fault_of(fault, slot.value)
 
     def _copy(self, numbers: Iterator[int]) -> None:
         state, window, blocks = self.state, self.window, self.blocks

@@ -28,13 +28,14 @@ class Status(IntEnum):
     BEYOND_LIMIT = 8
     ALREADY_PUBLISHED = 9
     WINDOW_EXHAUSTED = 10
+    CLAIMED_TWICE = 11
     # The other side's.
-    NOT_A_FLAG_WORD = 11
-    WRONG_GENERATION = 12
-    NO_ROOM = 13
-    UNKNOWN_ABORT = 14
+    NOT_A_FLAG_WORD = 12
+    WRONG_GENERATION = 13
+    NO_ROOM = 14
+    UNKNOWN_ABORT = 15
     # Of the memory.
-    ANOTHER_RING = 15
+    ANOTHER_RING = 16
 
     @property
     def error(self) -> type[RingError]:
@@ -57,6 +58,7 @@ MEANING = {
     Status.BEYOND_LIMIT: "the tokens exceed the request's limit: complete it with LENGTH",
     Status.ALREADY_PUBLISHED: "these output tokens are published already",
     Status.WINDOW_EXHAUSTED: "the launch window is used up: tail-launch a fresh scheduler first",
+    Status.CLAIMED_TWICE: "more claims than slots: two threads won the same compare-and-swap",
     Status.NOT_A_FLAG_WORD: "memory holds what is no flag word",
     Status.WRONG_GENERATION: "flag and descriptor disagree: a flag overtook its payload",
     Status.NO_ROOM: "the descriptor holds more tokens than a slot",

@@ -29,6 +29,8 @@ struct Mailbox {
   std::atomic<u64> launches{0};
   std::atomic<u64> finished{0};
   std::atomic<u64> tail_launches{0};
+  std::atomic<Status> fault{Status::OK};  // of a scheduler on threads of its own, and the slot's number before it
+  u32 fault_slot = 0;
   u32 graph = 0, exec_index = 0, count = 0;
   std::vector<u32> slots;   // the batch, `count` of them
   std::vector<u32> tokens;  // by slot

@@ -1,7 +1,8 @@
 // The C ABI of the host build, for ctypes (blink/hw/host/library.py). Functions return a Status unless they say else.
+#include <optional>
 #include <variant>
 
-#include "core.h"
+#include "threads.h"
 
 using namespace blink;
 
@@ -13,6 +14,7 @@ struct Handle {
   Handle(const Config& config, const Memory& memory) : core(std::in_place_type<Core<Memory>>, config, memory) {}
 
   std::variant<Core<HostMemory>, Core<CalledMemory>> core;
+  std::optional<ThreadedScheduler<HostMemory>> threads;  // destroyed before the core that they run
 };
 
 template <class Act>
@@ -202,6 +204,10 @@ Status blink_scheduler_fault(void* handle, u32* slot) {
   });
 }
 
+u32 blink_blocks_free(void* handle) {
+  return with(handle, [](auto& core) { return core.state.blocks.blocks_free; });
+}
+
 // All of its state as whole numbers (HostScheduler.dump says in what order); returns how many there are.
 u64 blink_scheduler_dump(void* handle, u64* out, u64 capacity) {
   const std::vector<u64> numbers = with(handle, [](auto& core) { return dump_of(core); });
@@ -209,12 +215,53 @@ u64 blink_scheduler_dump(void* handle, u64* out, u64 capacity) {
   return numbers.size();
 }
 
+// --- its loop on threads of its own -----------------------------------------------------------------
+
+// Nothing else may move the scheduler until blink_threads_stop. Only over memory of this process: a call into Python
+// from here would need its lock. False if it is not.
+u32 blink_threads_start(void* handle, u32 scanners, u32 threads, u32 contested) {
+  Handle& self = *static_cast<Handle*>(handle);
+  auto* core = std::get_if<Core<HostMemory>>(&self.core);
+  if (!core) return false;
+  self.threads.emplace(*core, scanners, threads, contested, [core](Status fault, u32 slot) {
+    core->box.fault_slot = slot;
+    core->box.fault.store(fault, std::memory_order_release);
+  });
+  return true;
+}
+void blink_threads_stop(void* handle) { static_cast<Handle*>(handle)->threads.reset(); }
+
+// What stopped the scheduler by itself, or OK. While it runs, blink_scheduler_fault may not be asked.
+Status blink_threads_fault(void* handle, u32* slot) {
+  return with(handle, [&](auto& core) {
+    const Status fault = core.box.fault.load(std::memory_order_acquire);
+    if (fault != Status::OK) *slot = core.box.fault_slot;
+    return fault;
+  });
+}
+
 // --- its engine ------------------------------------------------------------------------------------
 
-// The graph that was launched last; returns how many have been.
+// Of a sequence in the running graph: request id, prompt tokens, tokens so far, whether it is computed again, then its
+// block table. Returns how many numbers there are.
+u64 blink_engine_sequence(void* handle, u32 slot, u64* out, u64 capacity) {
+  return with(handle, [&](auto& core) {
+    const Request& each = core.state.requests[slot];
+    const BlockPool& blocks = core.state.blocks;
+    const u32* table = blocks.tables + u64{slot} * blocks.table_blocks_max;
+    std::vector<u64> numbers{each.request_id, each.prompt_tokens, each.tokens, each.recomputing};
+    numbers.insert(numbers.end(), table, table + blocks.counts[slot]);
+    std::copy_n(numbers.begin(), std::min<u64>(capacity, numbers.size()), out);
+    return static_cast<u64>(numbers.size());
+  });
+}
+
+// How many graphs have been launched, and what the last one is while it runs. While it does not, the scheduler may be
+// writing the next.
 u64 blink_engine_launched(void* handle, u32* graph, u32* exec_index, u32* count, u32* slots) {
   return with(handle, [&](auto& core) {
     const u64 launches = core.box.launches.load(std::memory_order_acquire);
+    if (launches == core.box.finished.load(std::memory_order_relaxed)) return launches;
     *graph = core.box.graph;
     *exec_index = core.box.exec_index;
     *count = core.box.count;

@@ -107,14 +107,19 @@ struct Scheduler {
     if (status == Status::LOST) return true;
     if (status != Status::OK) return fail(status, slot);
     state->requests[slot] = held(claimed);
-    state->claimed.items[team.add(&state->claimed.count, 1)] = slot;
+    const u32 place = team.add(&state->claimed.count, 1);
+    if (place >= state->claimed.capacity) return fail(Status::CLAIMED_TWICE, slot);
+    state->claimed.items[place] = slot;
     return true;
   }
 
   // All threads have met: what they claimed waits in order of arrival.
   BLINK_FN void end_scan() {
+    Queue& waiting = state->waiting;
+    if (state->claimed.count > waiting.capacity - waiting.count)
+      return void(fail(Status::CLAIMED_TWICE, state->claimed[0]));
     sort_claimed();
-    for (u32 place = 0; place < state->claimed.count; ++place) state->waiting.push_back(state->claimed[place]);
+    for (u32 place = 0; place < state->claimed.count; ++place) waiting.push_back(state->claimed[place]);
     state->claimed.clear();
     go_on(phase::WAIT);
   }

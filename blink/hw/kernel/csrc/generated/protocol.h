@@ -183,11 +183,12 @@ enum class Status : u32 {
   BEYOND_LIMIT = 8,
   ALREADY_PUBLISHED = 9,
   WINDOW_EXHAUSTED = 10,
-  NOT_A_FLAG_WORD = 11,
-  WRONG_GENERATION = 12,
-  NO_ROOM = 13,
-  UNKNOWN_ABORT = 14,
-  ANOTHER_RING = 15,
+  CLAIMED_TWICE = 11,
+  NOT_A_FLAG_WORD = 12,
+  WRONG_GENERATION = 13,
+  NO_ROOM = 14,
+  UNKNOWN_ABORT = 15,
+  ANOTHER_RING = 16,
 };
 constexpr const char* name_of(Status status) {
   switch (status) {
@@ -202,6 +203,7 @@ constexpr const char* name_of(Status status) {
     case Status::BEYOND_LIMIT: return "BEYOND_LIMIT";
     case Status::ALREADY_PUBLISHED: return "ALREADY_PUBLISHED";
     case Status::WINDOW_EXHAUSTED: return "WINDOW_EXHAUSTED";
+    case Status::CLAIMED_TWICE: return "CLAIMED_TWICE";
     case Status::NOT_A_FLAG_WORD: return "NOT_A_FLAG_WORD";
     case Status::WRONG_GENERATION: return "WRONG_GENERATION";
     case Status::NO_ROOM: return "NO_ROOM";
