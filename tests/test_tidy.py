@@ -32,7 +32,8 @@ DOORS = {
     "simpy": "blink/sim/",
     "tensorrt": "blink/hw/engine/tensorrt.py",
     "tokenizers": "blink/serve/",
-    "torch": "blink/hw/engine/torch_graph.py",
+    "torch": "blink/hw/engine/llama/",
+    "triton": "blink/hw/engine/llama/",
 }
 
 
