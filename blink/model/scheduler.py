@@ -7,7 +7,7 @@ tokens published. Between two calls anything may happen in ring memory.
 ::
 
     SCAN      each thread looks at its slots and claims what is pending    (while a graph runs)
-    WAIT      until the graph that runs has finished
+    WAIT      if the graph still runs, look for work again
     PUBLISH   its tokens, slot by slot; ends whoever is done
     CANCEL    aborts whoever's client has left, held or waiting
     LAUNCH    decides (``policy.decide``), pauses for a prompt, gives out KV blocks, launches
@@ -187,11 +187,11 @@ class ResidentScheduler:
     # --- a graph that ran --------------------------------------------------------------------
 
     def wait(self) -> None:
-        """Go on once nothing runs."""
+        """Go on once nothing runs; until then look for work again and again."""
         if self.state.graph < 0:
             self.go_on(Phase.CANCEL)
-        elif self.engine.finished():
-            self.go_on(Phase.PUBLISH)
+        else:
+            self.go_on(Phase.PUBLISH if self.engine.finished() else Phase.SCAN)
 
     def publish(self) -> None:
         """Publish one sequence's token, and its end; the last one ends the phase."""

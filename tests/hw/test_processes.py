@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +25,7 @@ pytestmark = pytest.mark.usefixtures("host_build")
 
 ROOT = Path(__file__).resolve().parents[2]
 SLOTS = 16
+LOWER, UPPER = range(8), range(8, 16)
 BLOCKS = 24
 LIMITS = Limits(batch_max=8, prefill_batch_max=4, prefill_tokens_max=64)
 
@@ -35,18 +36,31 @@ def scheduler_of(memory: SharedMemory) -> HostThreads:
     )
 
 
-def front_end(
-    memory: SharedMemory, first: int, last: int, requests: int, seed: int
-) -> subprocess.Popen[str]:
-    numbers = (memory.fd, SLOTS, first, last, requests, seed)
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.hw.front_end_process", *map(str, numbers)],
-        pass_fds=[memory.fd],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+Start = Callable[[SharedMemory, range, int, int], "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def front_end() -> Iterator[Start]:
+    """Starts a front end for some slots, requests and a seed; none outlives its test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(memory: SharedMemory, own: range, requests: int, seed: int) -> subprocess.Popen[str]:
+        numbers = (memory.fd, SLOTS, own.start, own.stop - 1, requests, seed)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.hw.front_end_process", *map(str, numbers)],
+            pass_fds=[memory.fd],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
 
 
 def compute(memory: SharedMemory, graph: Graph) -> dict[int, int]:
@@ -108,10 +122,10 @@ def states_of(memory: SharedMemory) -> set[State]:
     return {unpack(word).state for word in words}
 
 
-def test_two_processes_share_a_ring() -> None:
+def test_two_processes_share_a_ring(front_end: Start) -> None:
     memory = SharedMemory.formatted(geometry_of(SLOTS))
     with scheduler_of(memory) as scheduler:
-        processes = [front_end(memory, 0, 7, 150, 1), front_end(memory, 8, 15, 150, 2)]
+        processes = [front_end(memory, LOWER, 150, 1), front_end(memory, UPPER, 150, 2)]
         serve(memory, scheduler, processes)
         reports = [report(each) for each in processes]
     for each in reports:
@@ -121,15 +135,15 @@ def test_two_processes_share_a_ring() -> None:
     assert scheduler.blocks_free() == BLOCKS, "KV: a block leaked"
 
 
-def test_a_killed_front_end_leaks_nothing() -> None:
+def test_a_killed_front_end_leaks_nothing(front_end: Start) -> None:
     memory = SharedMemory.formatted(geometry_of(SLOTS))
     with scheduler_of(memory) as scheduler:
-        neighbour = front_end(memory, 8, 15, 60, 2)
-        killed = front_end(memory, 0, 7, 100_000, 1)
-        serve(memory, scheduler, [killed], lambda graph: decodes_in(graph, range(8)))
+        neighbour = front_end(memory, UPPER, 60, 2)
+        killed = front_end(memory, LOWER, 100_000, 1)
+        serve(memory, scheduler, [killed], lambda graph: decodes_in(graph, LOWER))
         killed.send_signal(signal.SIGKILL)
         killed.communicate()
-        heir = front_end(memory, 0, 7, 60, 3)
+        heir = front_end(memory, LOWER, 60, 3)
         assert orphans_of(heir) > 0, "a graph runs with its predecessor's requests"
         serve(memory, scheduler, [heir, neighbour])
         reports = [report(heir), report(neighbour)]

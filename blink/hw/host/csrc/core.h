@@ -11,18 +11,6 @@
 
 namespace blink {
 
-// All that a scheduler is made of. The lists of captured shapes are ascending.
-struct Config {
-  u32 slots, prompt_tokens_max, output_tokens_max;
-  u32 blocks_total, block_tokens;
-  u32 batch_max, prefill_batch_max, prefill_tokens_max;
-  u32 window;
-  u32 graph_prompt_tokens_max;
-  u32 decode_batch_count, prompt_token_count;
-  const u32* decode_batches;
-  const u32* prompt_tokens;
-};
-
 // Between a scheduler and whoever computes: the graph that was launched last, and the tokens that it left.
 // `finished` follows `launches`; one thread writes each.
 struct Mailbox {
@@ -39,12 +27,13 @@ struct Mailbox {
 struct MailboxEngine {
   Mailbox* box;
 
-  void launch(u32 graph, u32 exec_index, const Queue& batch) const {
+  bool launch(u32 graph, u32 exec_index, const Queue& batch) const {
     box->graph = graph;
     box->exec_index = exec_index;
     box->count = batch.count;
     std::copy_n(batch.items + batch.first, batch.count, box->slots.begin());
     box->launches.fetch_add(1, std::memory_order_release);
+    return false;
   }
   bool finished() const {
     return box->finished.load(std::memory_order_acquire) == box->launches.load(std::memory_order_relaxed);
@@ -72,41 +61,13 @@ class Arrays {
   std::vector<std::unique_ptr<Request[]>> requests_;
 };
 
-inline Storage storage_of(const Config& from, Arrays& arrays) {
-  const u32 context = from.prompt_tokens_max + from.output_tokens_max;
-  const auto queue = [&] { return Queue{arrays.words(from.slots), from.slots, 0, 0}; };
-  Storage made{};
-  made.requests = arrays.requests(from.slots);
-  for (Queue* each : {&made.waiting, &made.running, &made.filling, &made.claimed}) *each = queue();
-  made.graph = NO_GRAPH;
-  made.phase = phase::SCAN;
-  made.limits = {from.batch_max, from.prefill_batch_max, from.prefill_tokens_max};
-  made.window.max_launches = from.window;
-  BlockPool& blocks = made.blocks;
-  blocks.blocks_total = from.blocks_total;
-  blocks.block_tokens = from.block_tokens;
-  blocks.table_blocks_max = std::min(from.blocks_total, context / from.block_tokens + 1);
-  blocks.free = arrays.words(from.blocks_total);
-  blocks.tables = arrays.words(u64{from.slots} * blocks.table_blocks_max);
-  blocks.counts = arrays.words(from.slots);
-  blocks.fill(from.slots);
-  GraphCache& graphs = made.graphs;
-  graphs = {from.batch_max, from.graph_prompt_tokens_max, context, nullptr, nullptr};
-  graphs.decode_batches = arrays.words(from.batch_max + 1);
-  graphs.prompt_buckets = arrays.words(context + 1);
-  graphs.fill(from.decode_batches, from.decode_batch_count, from.prompt_tokens, from.prompt_token_count);
-  return made;
-}
-
 template <class Memory>
 struct Core {
   Core(const Config& config, Memory memory)
       : geometry(geometry_of(config.slots, config.prompt_tokens_max, config.output_tokens_max)),
         state(storage_of(config, arrays)),
-        scheduler{
-            {memory, geometry, {arrays.longs(config.slots), arrays.longs(config.slots), arrays.words(config.slots)}},
-            MailboxEngine{&box},
-            &state} {
+        scheduler{{memory, geometry, held_slots_of(config, arrays)}, MailboxEngine{&box}, &state} {
+    fill(state, config);
     box.slots.resize(config.slots);
     box.tokens.resize(config.slots);
   }

@@ -105,7 +105,10 @@ class FrontEnd {
     std::vector<u32> prompt(wanted.prompt_tokens);
     for (u32 index = 0; index < prompt.size(); ++index) prompt[index] = prompt_token_of(life.request, index);
     const bool early = memory_.plant == Plant::FLAG_BEFORE_PAYLOAD;
-    if (early) memory_.store_release(geometry_.flag(slot), word);
+    if (early) {
+      memory_.store_release(geometry_.flag(slot), word);
+      std::this_thread::yield();
+    }
     memory_.write(geometry_.prompt(slot), prompt.data(), wanted.prompt_tokens * TOKEN_BYTES);
     memory_.write(geometry_.descriptor(slot), &wanted, sizeof wanted);
     memory_.store_relaxed(geometry_.request_id(slot), life.request);

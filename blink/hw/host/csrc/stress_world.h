@@ -75,7 +75,10 @@ struct StressMemory : HostMemory {
 
   u64 cas(u64 offset, u64 expected, u64 desired) const {
     Logged* noted = note(offset, desired);
-    if (plant == Plant::CAS_ALWAYS_WINS) return HostMemory::store_release(offset, desired), expected;
+    if (plant == Plant::CAS_ALWAYS_WINS) {
+      std::this_thread::yield();  // for another thread to look meanwhile
+      return HostMemory::store_release(offset, desired), expected;
+    }
     const u64 found = HostMemory::cas(offset, expected, desired);
     if (found != expected) {
       control->cas_lost.fetch_add(1, std::memory_order_relaxed);

@@ -32,9 +32,25 @@ class Barrier {
   std::atomic<u32> round_{0};
 };
 
-// How threads share a count while they scan.
-struct Together {
+// One member of a team of threads (scheduler.h says what a Team is).
+struct Member {
+  Barrier* barrier;
+  u32 number, threads, scanners;
+  bool contested;
+
+  void meet() const { barrier->wait(); }
   u32 add(u32* count, u32 more) const { return __atomic_fetch_add(count, more, __ATOMIC_RELAXED); }
+  u32 rank() const { return number; }
+  u32 size() const { return threads; }
+  // A meeting costs microseconds, and more if there are more threads than processors.
+  bool shares(u32 count) const { return threads > 1 && count >= (contested ? 2 : 64); }
+
+  template <class Look>
+  void scan(Look look) const {
+    const u32 stride = contested ? 1 : threads;
+    for (u32 turn = contested ? 0 : number; turn < scanners; turn += stride)
+      look(contested ? (turn + number * scanners / threads) % scanners : turn, scanners);
+  }
 };
 
 // Runs a core on `threads` threads until stop(). `scanners` logical threads look for work, as a GPU's block does: dealt
@@ -65,41 +81,29 @@ class ThreadedScheduler {
   }
 
  private:
+  Member member(u32 number) { return {&barrier_, number, threads_, scanners_, contested_}; }
+
   void lead() {
     Storage& state = core_.state;
+    state.over = 0;
     while (!stopping_.load(std::memory_order_acquire) && state.fault == Status::OK) {
-      if (state.phase != phase::SCAN) {
-        core_.scheduler.step();
-        if (state.phase == phase::WAIT) std::this_thread::yield();
-        continue;
+      core_.scheduler.lead(member(0));
+      // Gives the processor to whoever it waits for, before it looks for more work.
+      for (u32 turn = 0; turn < PATIENCE && core_.scheduler.waits(); ++turn) {
+        std::this_thread::yield();
+        if (state.graph == NO_GRAPH || core_.scheduler.engine.finished()) break;
       }
-      if (core_.scheduler.idle()) std::this_thread::yield();
-      barrier_.wait();
-      look(0);
-      barrier_.wait();
-      if (state.fault == Status::OK) core_.scheduler.end_scan();
     }
     if (state.fault != Status::OK) on_fault_(state.fault, state.fault_slot);
-    over_ = true;
-    barrier_.wait();
+    core_.scheduler.dismiss(member(0));
   }
 
-  void follow(u32 member) {
-    for (;;) {
-      barrier_.wait();
-      if (over_) return;
-      look(member);
-      barrier_.wait();
+  void follow(u32 number) {
+    while (core_.scheduler.follow(member(number))) {
     }
   }
 
-  void look(u32 member) {
-    const u32 stride = contested_ ? 1 : threads_;
-    for (u32 turn = contested_ ? 0 : member; turn < scanners_; turn += stride) {
-      const u32 scanner = contested_ ? (turn + member * scanners_ / threads_) % scanners_ : turn;
-      core_.scheduler.look(scanner, scanners_, Together{});
-    }
-  }
+  static constexpr u32 PATIENCE = 64;
 
   Core<Memory>& core_;
   const u32 scanners_;
@@ -107,7 +111,6 @@ class ThreadedScheduler {
   const bool contested_;
   const OnFault on_fault_;
   Barrier barrier_;
-  bool over_ = false;  // written before a barrier, read behind it
   std::atomic<bool> stopping_{false};
   std::vector<std::thread> team_;
 };

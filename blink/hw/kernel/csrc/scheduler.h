@@ -1,57 +1,31 @@
 // The scheduler's loop, in C++17: blink/model/scheduler.py, step for step.
 //
 // It owns no thread and no clock; all that outlives an instance lies in Storage, in memory that the caller owns.
-// On a GPU and on a host's threads several of them look for work at once (look()); all other steps are one
-// thread's. An Engine has:
+// step() is one thread's, one thing at a time, as the reference does it. A GPU and a host's threads have a team
+// instead: its leader calls lead(), the others follow(), and a phase that has much to do is shared out; it ends in the
+// same state. An Engine has:
 //
-//   void launch(u32 graph, u32 exec_index, const Queue& slots)   starts a captured graph on these sequences
+//   bool launch(u32 graph, u32 exec_index, const Queue& slots)   starts a captured graph on these sequences; whether
+//                                                                a fresh instance follows it (a tail launch)
 //   bool finished()                                              whether it has set its completion flag
 //   u32  token(u32 slot)                                         what it left for this sequence
 //   void tail_launch()                                           replaces the scheduler by a fresh instance
+//
+// and a Team:
+//
+//   void meet()                      waits for all; what one wrote before, all read after
+//   u32  add(u32* count, u32 more)   adds to a count that all share; returns what it was
+//   u32  rank(), size()              which member this is, of how many
+//   bool shares(u32 count)           whether so many pieces are worth a meeting
+//   void scan(look)                  calls look(scanner, scanners) for each logical scanner that is this member's
 #pragma once
 
-#include "policy.h"
+#include "storage.h"
 
 namespace blink {
 
-constexpr u32 NO_GRAPH = ~0u;
-
-// What the scheduler keeps of a request it holds.
-struct Request {
-  u64 request_id;
-  u64 arrival_ns;
-  u32 generation;
-  u32 prompt_tokens;
-  u32 output_tokens_max;
-  u32 stop_token;
-  u32 flags;
-  u32 tokens;
-  u32 recomputing;  // its blocks were taken: what they held is computed again
-  u32 slot;
-
-  // Keys and values that the next step needs to find: all but the last token's.
-  BLINK_FN u32 context_tokens() const {
-    return prompt_tokens + (tokens > 0 ? tokens - 1 : 0);
-  }
-};
-
-// Arrays of what outlives an instance, and the numbers beside them.
-struct Storage {
-  Request* requests;  // by slot
-  Queue waiting;      // held, not in the batch, in the order of service
-  Queue running;      // the batch, in the order of joining
-  Queue filling;      // whose prompt the running graph computes
-  Queue claimed;      // what this scan has claimed; count is added to by several threads
-  u32 graph;          // which one runs, or NO_GRAPH
-  u32 phase;
-  u32 cursor;
-  Status fault;  // what stopped the scheduler for good, or OK
-  u32 fault_slot;
-  BlockPool blocks;
-  GraphCache graphs;
-  Limits limits;
-  LaunchWindow window;
-};
+// Looks at this many slots at once: a thread does not wait for one word before it asks for the next.
+constexpr u32 SCAN_AHEAD = 16;
 
 template <class Memory, class Engine>
 struct Scheduler {
@@ -73,8 +47,10 @@ struct Scheduler {
     }
   }
 
-  BLINK_FN bool idle() const {
-    return !(state->waiting.count || state->running.count || state->filling.count || state->claimed.count);
+  // Whether only somebody else can bring it on: a graph that runs, or a new request.
+  BLINK_FN bool waits() const {
+    return state->phase == phase::SCAN &&
+           (state->graph != NO_GRAPH || (!state->waiting.count && !state->running.count));
   }
 
   BLINK_FN void go_on(u32 phase) {
@@ -86,16 +62,22 @@ struct Scheduler {
 
   BLINK_FN void scan() {
     look(0, 1, Alone{});
-    if (state->fault == Status::OK) end_scan();
+    end_scan();
   }
 
   // One of `scanners` logical threads looks at every scanners-th slot and claims what is pending.
   // `team.add(count, n)` adds to a count that all of them share and returns what it was.
   template <class Team>
   BLINK_FN void look(u32 scanner, u32 scanners, Team team) {
-    for (u32 slot = scanner; slot < ring.geometry.slots; slot += scanners) {
-      const u64 seen = ring.scan(slot);
-      if (seen != 0 && !claim(slot, seen, team)) return;
+    const u32 slots = ring.geometry.slots;
+    for (u32 first = scanner; first < slots; first += SCAN_AHEAD * scanners) {
+      u64 seen[SCAN_AHEAD];
+      for (u32 at = 0; at < SCAN_AHEAD; ++at) {
+        const u32 slot = first + at * scanners;
+        seen[at] = slot < slots ? ring.scan(slot) : 0;
+      }
+      for (u32 at = 0; at < SCAN_AHEAD; ++at)
+        if (seen[at] != 0 && !claim(first + at * scanners, seen[at], team)) return;
     }
   }
 
@@ -115,6 +97,7 @@ struct Scheduler {
 
   // All threads have met: what they claimed waits in order of arrival.
   BLINK_FN void end_scan() {
+    if (state->fault != Status::OK) return;
     Queue& waiting = state->waiting;
     if (state->claimed.count > waiting.capacity - waiting.count)
       return void(fail(Status::CLAIMED_TWICE, state->claimed[0]));
@@ -126,23 +109,18 @@ struct Scheduler {
 
   // --- a graph that ran ----------------------------------------------------------------------------
 
+  // While a graph runs, looks for work again and again.
   BLINK_FN void wait() {
     if (state->graph == NO_GRAPH) return go_on(phase::CANCEL);
-    if (engine.finished()) go_on(phase::PUBLISH);
+    go_on(engine.finished() ? phase::PUBLISH : phase::SCAN);
   }
 
   // Publishes one sequence's token, and its end; the last one ends the phase.
   BLINK_FN void publish() {
-    const bool prefill = state->graph == graph::PREFILL_GRAPH;
-    Queue& batch = prefill ? state->filling : state->running;
-    if (state->cursor < batch.count) {
-      const u32 slot = batch[state->cursor];
-      if (state->requests[slot].recomputing || publish_token(slot)) ++state->cursor;
-      return;
-    }
-    forget_ended(batch);
-    if (!prefill) state->graph = NO_GRAPH;
-    go_on(prefill ? phase::RESUME : phase::CANCEL);
+    if (state->cursor == batch().count) return end_publish();
+    const u32 slot = batch()[state->cursor];
+    const u32 outcome = publish_token(slot);
+    if (state->fault == Status::OK && (outcome == outcome::NONE || end(slot, outcome))) ++state->cursor;
   }
 
   // The prompts are computed: the batch decodes on, one slot a step, with the new ones.
@@ -155,58 +133,198 @@ struct Scheduler {
       if (!state->requests[filling[place]].recomputing) continue;
       if (recomputed-- == 0) return resume_one(filling[place]);
     }
-    for (u32 place = 0; place < filling.count; ++place) {
-      state->requests[filling[place]].recomputing = 0;
-      running.push_back(filling[place]);
-    }
-    filling.clear();
-    state->graph = NO_GRAPH;
-    go_on(phase::CANCEL);
+    end_resume();
   }
 
   // --- between graphs ------------------------------------------------------------------------------
 
   // Looks at one held request's cancel word.
   BLINK_FN void cancel() {
-    Queue& waiting = state->waiting;
-    const u32 place = state->cursor;
-    if (place >= waiting.count + state->running.count) return go_on(phase::LAUNCH);
-    const bool waits = place < waiting.count;
-    const u32 slot = waits ? waiting[place] : state->running[place - waiting.count];
-    Asked asked = ring.cancelled(slot);
-    if (asked.status != Status::OK) return void(fail(asked.status, slot));
-    if (asked.outcome == outcome::NONE && !may_fit(slot)) asked.outcome = outcome::FAILED;  // it would wait for ever
-    if (asked.outcome == outcome::NONE) return void(++state->cursor);
-    if (!end(slot, asked.outcome)) return;
-    if (waits) waiting.remove(place);
-    else state->running.remove(place - waiting.count);
+    if (state->cursor == held_count()) return go_on(phase::LAUNCH);
+    const u32 outcome = wanted_end(held_at(state->cursor));
+    if (state->fault != Status::OK) return;
+    if (outcome == outcome::NONE) ++state->cursor;
+    else end_held(state->cursor, outcome);
   }
 
-  BLINK_FN void launch() {
-    const Decision decision = decide([this](u32 place) { return request(state->waiting[place]).context_tokens(); },
-                                     state->waiting.count, state->running.count, state->window.headroom(),
-                                     blocks_of_step(), state->blocks, state->graphs, state->limits);
-    if (decision.action == action::RELAUNCH) return go_on(phase::RELAUNCH);
-    if (decision.action == action::PREFILL && !prefill(decision.prefill_count)) return;
-    if (decision.action == action::DECODE && !decode()) return;
-    go_on(phase::SCAN);
-  }
+  BLINK_FN void launch() { launch(blocks_of_step()); }
 
   // A fresh instance takes over: it knows nothing but memory.
   BLINK_FN void relaunch() {
-    engine.tail_launch();
-    state->window.relaunch();
-    ring.begin_execution();
-    for (u32 slot = 0; slot < ring.geometry.slots; ++slot) {
-      Claimed claimed{};
-      ring.forget(slot);
-      const Status status = ring.adopt(slot, &claimed);
-      if (status != Status::OK && status != Status::LOST) return void(fail(status, slot));
-    }
-    go_on(phase::SCAN);
+    begin_relaunch();
+    for (u32 slot = 0; slot < ring.geometry.slots; ++slot) adopt(slot);
+    if (state->fault == Status::OK) go_on(phase::SCAN);
+  }
+
+  // --- by a team -----------------------------------------------------------------------------------
+
+  // The leader's next step, or, with the others, a whole phase.
+  template <class Team>
+  BLINK_FN void lead(Team team) {
+    if (state->fault != Status::OK) return;
+    if (!is_shared(team)) return step();
+    state->noted = state->step_blocks = 0;
+    if (state->phase == phase::RELAUNCH) begin_relaunch();
+    team.meet();
+    share(team);
+    team.meet();
+    if (state->fault == Status::OK) conclude();
+  }
+
+  // Another member's part of a phase; false when the team is dismissed.
+  template <class Team>
+  BLINK_FN bool follow(Team team) {
+    team.meet();
+    if (state->over) return false;
+    share(team);
+    team.meet();
+    return true;
+  }
+
+  template <class Team>
+  BLINK_FN void dismiss(Team team) {
+    state->over = 1;
+    team.meet();
   }
 
  private:
+  template <class Team>
+  BLINK_FN bool is_shared(Team team) {
+    switch (state->phase) {
+      case phase::SCAN: return true;
+      case phase::PUBLISH: return state->cursor == 0 && team.shares(batch().count);
+      case phase::RESUME:
+      case phase::LAUNCH: return state->cursor == 0 && team.shares(state->running.count);
+      case phase::CANCEL: return state->cursor == 0 && team.shares(held_count());
+      case phase::RELAUNCH: return team.shares(ring.geometry.slots);
+      default: return false;
+    }
+  }
+
+  // Nobody changes what another member reads here: each writes its own slots and adds to counts.
+  template <class Team>
+  BLINK_FN void share(Team team) {
+    const u32 rank = team.rank(), size = team.size();
+    switch (state->phase) {
+      case phase::SCAN: return team.scan([&](u32 scanner, u32 scanners) { look(scanner, scanners, team); });
+      case phase::PUBLISH:
+        for (u32 place = rank; place < batch().count; place += size)
+          note(batch()[place], publish_token(batch()[place]), team);
+        return;
+      case phase::RESUME:
+        for (u32 place = rank; place < state->running.count; place += size)
+          ok(ring.resume(state->running[place]), place);
+        for (u32 place = rank; place < state->filling.count; place += size)
+          if (request(state->filling[place]).recomputing) ok(ring.resume(state->filling[place]), place);
+        return;
+      case phase::CANCEL:
+        for (u32 place = rank; place < held_count(); place += size)
+          note(held_at(place), wanted_end(held_at(place)), team);
+        return;
+      case phase::LAUNCH:
+        for (u32 place = rank; place < state->running.count; place += size)
+          if (const u32 lacking = blocks_short(state->running[place])) team.add(&state->step_blocks, lacking);
+        return;
+      case phase::RELAUNCH:
+        for (u32 slot = rank; slot < ring.geometry.slots; slot += size) adopt(slot);
+    }
+  }
+
+  template <class Team>
+  BLINK_FN void note(u32 slot, u32 outcome, Team team) {
+    state->ends[slot] = outcome;
+    if (outcome != outcome::NONE) team.add(&state->noted, 1);
+  }
+
+  // What is left of a shared phase is the leader's.
+  BLINK_FN void conclude() {
+    switch (state->phase) {
+      case phase::SCAN: return end_scan();
+      case phase::PUBLISH:
+        for (u32 place = 0; state->noted && place < batch().count; ++place) {
+          const u32 slot = batch()[place];
+          if (state->ends[slot] != outcome::NONE && !end(slot, state->ends[slot])) return;
+        }
+        return end_publish();
+      case phase::RESUME: return end_resume();
+      case phase::CANCEL:
+        for (u32 place = 0; state->noted && place < held_count();) {
+          const u32 outcome = state->ends[held_at(place)];
+          if (outcome == outcome::NONE) ++place;
+          else if (!end_held(place, outcome)) return;
+        }
+        return go_on(phase::LAUNCH);
+      case phase::LAUNCH: return launch(state->step_blocks);
+      case phase::RELAUNCH: return go_on(phase::SCAN);
+    }
+  }
+
+  BLINK_FN Queue& batch() const { return state->graph == graph::PREFILL_GRAPH ? state->filling : state->running; }
+
+  BLINK_FN void end_publish() {
+    const bool prefill = state->graph == graph::PREFILL_GRAPH;
+    forget_ended(batch());
+    if (!prefill) state->graph = NO_GRAPH;
+    go_on(prefill ? phase::RESUME : phase::CANCEL);
+  }
+
+  BLINK_FN void end_resume() {
+    for (u32 place = 0; place < state->filling.count; ++place) {
+      request(state->filling[place]).recomputing = 0;
+      state->running.push_back(state->filling[place]);
+    }
+    state->filling.clear();
+    state->graph = NO_GRAPH;
+    go_on(phase::CANCEL);
+  }
+
+  // Whoever is held and in no graph: those that wait, then the batch.
+  BLINK_FN u32 held_count() const {
+    return state->waiting.count + state->running.count;
+  }
+  BLINK_FN u32 held_at(u32 place) const {
+    const u32 waiting = state->waiting.count;
+    return place < waiting ? state->waiting[place] : state->running[place - waiting];
+  }
+
+  BLINK_FN bool end_held(u32 place, u32 outcome) {
+    if (!end(held_at(place), outcome)) return false;
+    const u32 waiting = state->waiting.count;
+    if (place < waiting) state->waiting.remove(place);
+    else state->running.remove(place - waiting);
+    return true;
+  }
+
+  // How a request ends before its next step, or NONE: its client has left, or it would wait for ever.
+  BLINK_FN u32 wanted_end(u32 slot) {
+    const Asked asked = ring.cancelled(slot);
+    if (!ok(asked.status, slot)) return outcome::NONE;
+    return asked.outcome == outcome::NONE && !may_fit(slot) ? outcome::FAILED : asked.outcome;
+  }
+
+  BLINK_FN void launch(u64 step_blocks) {
+    const Decision decision = decide([this](u32 place) { return request(state->waiting[place]).context_tokens(); },
+                                     state->waiting.count, state->running.count, state->window.headroom(), step_blocks,
+                                     state->blocks, state->graphs, state->limits);
+    if (decision.action == action::RELAUNCH) return go_on(phase::RELAUNCH);
+    if (decision.action == action::PREFILL && !prefill(decision.prefill_count)) return;
+    if (decision.action == action::DECODE && !decode(step_blocks)) return;
+    go_on(phase::SCAN);
+  }
+
+  BLINK_FN void begin_relaunch() {
+    engine.tail_launch();
+    state->window.relaunch();
+    ring.begin_execution();
+  }
+
+  BLINK_FN void adopt(u32 slot) {
+    Claimed claimed{};
+    ring.forget(slot);
+    const Status status = ring.adopt(slot, &claimed);
+    if (status != Status::OK && status != Status::LOST) fail(status, slot);
+  }
+
   struct Alone {
     BLINK_FN u32 add(u32* count, u32 more) const {
       const u32 before = *count;
@@ -270,14 +388,15 @@ struct Scheduler {
     items[other] = kept;
   }
 
-  BLINK_FN bool publish_token(u32 slot) {
+  // Returns how the request ends with this token, or NONE.
+  BLINK_FN u32 publish_token(u32 slot) {
     Request& each = request(slot);
+    if (each.recomputing) return outcome::NONE;
     const u32 token = engine.token(slot);
-    if (!ok(ring.write_tokens(slot, each.tokens, &token, 1), slot)) return false;
-    if (!ok(each.tokens ? ring.advance(slot, 1) : ring.first_token(slot), slot)) return false;
+    if (!ok(ring.write_tokens(slot, each.tokens, &token, 1), slot)) return outcome::NONE;
+    if (!ok(each.tokens ? ring.advance(slot, 1) : ring.first_token(slot), slot)) return outcome::NONE;
     ++each.tokens;
-    const u32 ends = outcome_with(each, token);
-    return ends == outcome::NONE || end(slot, ends);
+    return outcome_with(each, token);
   }
 
   // How the request ends with this token, or NONE.
@@ -315,10 +434,10 @@ struct Scheduler {
     return start(graph::PREFILL_GRAPH, state->filling);
   }
 
-  BLINK_FN bool decode() {
-    while (blocks_of_step() > state->blocks.blocks_free)
+  BLINK_FN bool decode(u64 step_blocks) {
+    for (; step_blocks > state->blocks.blocks_free; step_blocks = blocks_of_step())
       if (!preempt()) return false;
-    for (u32 place = 0; place < state->running.count; ++place) {
+    for (u32 place = 0; step_blocks && place < state->running.count; ++place) {
       const u32 slot = state->running[place];
       state->blocks.extend(slot, request(slot).context_tokens() + 1);
     }
@@ -328,7 +447,7 @@ struct Scheduler {
   BLINK_FN bool start(u32 graph, const Queue& batch) {
     if (!ok(state->window.launch(), 0)) return false;
     state->graph = graph;
-    engine.launch(graph, state->window.alternate(graph), batch);
+    if (engine.launch(graph, state->window.alternate(graph), batch)) state->window.relaunch();
     return true;
   }
 
@@ -344,11 +463,12 @@ struct Scheduler {
 
   BLINK_FN u64 blocks_of_step() const {
     u64 blocks = 0;
-    for (u32 place = 0; place < state->running.count; ++place) {
-      const u32 slot = state->running[place];
-      blocks += state->blocks.blocks_short(slot, request(slot).context_tokens() + 1);
-    }
+    for (u32 place = 0; place < state->running.count; ++place) blocks += blocks_short(state->running[place]);
     return blocks;
+  }
+
+  BLINK_FN u32 blocks_short(u32 slot) const {
+    return state->blocks.blocks_short(slot, request(slot).context_tokens() + 1);
   }
 
   // Whether the whole cache holds the request at its longest, or at its admission.
