@@ -2,6 +2,7 @@
 # make test    every test
 # make check   style, types, architecture, generated (each is a target too)
 # make gen     write the generated files again
+# make kernels the GPU's code, for sm_90; runs nothing
 # make tsan    the C++ core on threads under ThreadSanitizer; make asan: under AddressSanitizer
 # make clean   remove what tools left behind (`rm -rf .venv` for the environment)
 #
@@ -17,7 +18,7 @@ CXX_FILES = $(filter-out %/protocol.h,$(shell find blink/hw -name "*.h" -o -name
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test check style types architecture generated gen tsan asan clean
+.PHONY: help demo test check style types architecture generated gen kernels tsan asan clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p;/^$$/q' Makefile
@@ -46,6 +47,9 @@ generated: $(VENV)/.installed
 
 gen: $(VENV)/.installed
 	$(BIN)/python tools/generate.py
+
+kernels: $(VENV)/.installed
+	$(BIN)/python -m blink.hw.cuda.compile $(ARGS)
 
 tsan asan: $(VENV)/.installed
 	$(BIN)/python benchmarks/stress.py --sanitizer $@ --lifecycles 50000 $(ARGS)

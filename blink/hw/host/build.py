@@ -51,7 +51,7 @@ def build(target: str, sanitizer: str = "plain", defines: tuple[str, ...] = ()) 
     name = f"{target}-{sanitizer}-{_digest(compiler, flags)}" + (
         ".so" if "-shared" in extra else ""
     )
-    built = _cache() / name
+    built = cache_folder() / name
     if not built.exists():
         _compile([compiler, *flags, *(f"-I{each}" for each in INCLUDES)], source, built)
     return built
@@ -88,7 +88,7 @@ def _digest(compiler: str, flags: tuple[str, ...]) -> str:
     return hashlib.blake2b(b"\0".join(parts), digest_size=8).hexdigest()
 
 
-def _cache() -> Path:
+def cache_folder() -> Path:
     """``~/.cache/blink``, or a folder of this user's among the temporary ones if that is closed."""
     home = Path.home()
     if os.access(home, os.W_OK):

@@ -41,6 +41,13 @@ _HEAD = """\
 #define BLINK_FN
 #endif
 
+// NVRTC has no offsetof; g++ and nvcc have looked.
+#ifdef __CUDACC_RTC__
+#define BLINK_LIES_AT(type, field, offset) true
+#else
+#define BLINK_LIES_AT(type, field, offset) (__builtin_offsetof(type, field) == (offset))
+#endif
+
 namespace blink {
 
 using u8 = unsigned char;
@@ -144,7 +151,7 @@ def _status() -> str:
     switch = "\n".join(["  switch (status) {", *names, "  }", '  return "?";'])
     return (
         f"{head}enum class Status : u32 {{\n{lines}}};\n"
-        f"constexpr const char* name_of(Status status) {{\n{switch}\n}}\n"
+        f"BLINK_FN constexpr const char* name_of(Status status) {{\n{switch}\n}}\n"
     )
 
 

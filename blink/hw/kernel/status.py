@@ -29,13 +29,14 @@ class Status(IntEnum):
     ALREADY_PUBLISHED = 9
     WINDOW_EXHAUSTED = 10
     CLAIMED_TWICE = 11
+    LAUNCH_REFUSED = 12
     # The other side's.
-    NOT_A_FLAG_WORD = 12
-    WRONG_GENERATION = 13
-    NO_ROOM = 14
-    UNKNOWN_ABORT = 15
+    NOT_A_FLAG_WORD = 13
+    WRONG_GENERATION = 14
+    NO_ROOM = 15
+    UNKNOWN_ABORT = 16
     # Of the memory.
-    ANOTHER_RING = 16
+    ANOTHER_RING = 17
 
     @property
     def error(self) -> type[RingError]:
@@ -59,6 +60,7 @@ MEANING = {
     Status.ALREADY_PUBLISHED: "these output tokens are published already",
     Status.WINDOW_EXHAUSTED: "the launch window is used up: tail-launch a fresh scheduler first",
     Status.CLAIMED_TWICE: "more claims than slots: two threads won the same compare-and-swap",
+    Status.LAUNCH_REFUSED: "the GPU refused to launch a graph",
     Status.NOT_A_FLAG_WORD: "memory holds what is no flag word",
     Status.WRONG_GENERATION: "flag and descriptor disagree: a flag overtook its payload",
     Status.NO_ROOM: "the descriptor holds more tokens than a slot",

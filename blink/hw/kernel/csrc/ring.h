@@ -117,10 +117,10 @@ struct Identity {
   u64 control_bytes, total_bytes;
 };
 
-static_assert(__builtin_offsetof(Identity, slots) == IDENTITY_SLOTS_OFFSET);
-static_assert(__builtin_offsetof(Identity, output_tokens_max) == IDENTITY_OUTPUT_TOKENS_MAX_OFFSET);
-static_assert(__builtin_offsetof(Identity, control_bytes) == IDENTITY_CONTROL_BYTES_OFFSET);
-static_assert(__builtin_offsetof(Identity, total_bytes) == IDENTITY_TOTAL_BYTES_OFFSET);
+static_assert(BLINK_LIES_AT(Identity, slots, IDENTITY_SLOTS_OFFSET));
+static_assert(BLINK_LIES_AT(Identity, output_tokens_max, IDENTITY_OUTPUT_TOKENS_MAX_OFFSET));
+static_assert(BLINK_LIES_AT(Identity, control_bytes, IDENTITY_CONTROL_BYTES_OFFSET));
+static_assert(BLINK_LIES_AT(Identity, total_bytes, IDENTITY_TOTAL_BYTES_OFFSET));
 static_assert(sizeof(Identity) <= HEARTBEAT_OFFSET);
 
 BLINK_FN constexpr Identity identity_of(const Geometry& ring) {
@@ -154,16 +154,16 @@ struct Descriptor {
 };
 
 static_assert(sizeof(Descriptor) == DESCRIPTOR_BYTES);
-static_assert(__builtin_offsetof(Descriptor, arrival_ns) == DESCRIPTOR_ARRIVAL_NS_OFFSET);
-static_assert(__builtin_offsetof(Descriptor, seed) == DESCRIPTOR_SEED_OFFSET);
-static_assert(__builtin_offsetof(Descriptor, prompt_tokens) == DESCRIPTOR_PROMPT_TOKENS_OFFSET);
-static_assert(__builtin_offsetof(Descriptor, output_tokens_max) == DESCRIPTOR_OUTPUT_TOKENS_MAX_OFFSET);
-static_assert(__builtin_offsetof(Descriptor, temperature) == DESCRIPTOR_TEMPERATURE_OFFSET);
-static_assert(__builtin_offsetof(Descriptor, top_p) == DESCRIPTOR_TOP_P_OFFSET);
-static_assert(__builtin_offsetof(Descriptor, top_k) == DESCRIPTOR_TOP_K_OFFSET);
-static_assert(__builtin_offsetof(Descriptor, stop_token) == DESCRIPTOR_STOP_TOKEN_OFFSET);
-static_assert(__builtin_offsetof(Descriptor, flags) == DESCRIPTOR_FLAGS_OFFSET);
-static_assert(__builtin_offsetof(Descriptor, generation) == DESCRIPTOR_GENERATION_OFFSET);
+static_assert(BLINK_LIES_AT(Descriptor, arrival_ns, DESCRIPTOR_ARRIVAL_NS_OFFSET));
+static_assert(BLINK_LIES_AT(Descriptor, seed, DESCRIPTOR_SEED_OFFSET));
+static_assert(BLINK_LIES_AT(Descriptor, prompt_tokens, DESCRIPTOR_PROMPT_TOKENS_OFFSET));
+static_assert(BLINK_LIES_AT(Descriptor, output_tokens_max, DESCRIPTOR_OUTPUT_TOKENS_MAX_OFFSET));
+static_assert(BLINK_LIES_AT(Descriptor, temperature, DESCRIPTOR_TEMPERATURE_OFFSET));
+static_assert(BLINK_LIES_AT(Descriptor, top_p, DESCRIPTOR_TOP_P_OFFSET));
+static_assert(BLINK_LIES_AT(Descriptor, top_k, DESCRIPTOR_TOP_K_OFFSET));
+static_assert(BLINK_LIES_AT(Descriptor, stop_token, DESCRIPTOR_STOP_TOKEN_OFFSET));
+static_assert(BLINK_LIES_AT(Descriptor, flags, DESCRIPTOR_FLAGS_OFFSET));
+static_assert(BLINK_LIES_AT(Descriptor, generation, DESCRIPTOR_GENERATION_OFFSET));
 
 struct Asked {
   Status status;

@@ -7,6 +7,13 @@
 #define BLINK_FN
 #endif
 
+// NVRTC has no offsetof; g++ and nvcc have looked.
+#ifdef __CUDACC_RTC__
+#define BLINK_LIES_AT(type, field, offset) true
+#else
+#define BLINK_LIES_AT(type, field, offset) (__builtin_offsetof(type, field) == (offset))
+#endif
+
 namespace blink {
 
 using u8 = unsigned char;
@@ -184,13 +191,14 @@ enum class Status : u32 {
   ALREADY_PUBLISHED = 9,
   WINDOW_EXHAUSTED = 10,
   CLAIMED_TWICE = 11,
-  NOT_A_FLAG_WORD = 12,
-  WRONG_GENERATION = 13,
-  NO_ROOM = 14,
-  UNKNOWN_ABORT = 15,
-  ANOTHER_RING = 16,
+  LAUNCH_REFUSED = 12,
+  NOT_A_FLAG_WORD = 13,
+  WRONG_GENERATION = 14,
+  NO_ROOM = 15,
+  UNKNOWN_ABORT = 16,
+  ANOTHER_RING = 17,
 };
-constexpr const char* name_of(Status status) {
+BLINK_FN constexpr const char* name_of(Status status) {
   switch (status) {
     case Status::OK: return "OK";
     case Status::LOST: return "LOST";
@@ -204,6 +212,7 @@ constexpr const char* name_of(Status status) {
     case Status::ALREADY_PUBLISHED: return "ALREADY_PUBLISHED";
     case Status::WINDOW_EXHAUSTED: return "WINDOW_EXHAUSTED";
     case Status::CLAIMED_TWICE: return "CLAIMED_TWICE";
+    case Status::LAUNCH_REFUSED: return "LAUNCH_REFUSED";
     case Status::NOT_A_FLAG_WORD: return "NOT_A_FLAG_WORD";
     case Status::WRONG_GENERATION: return "WRONG_GENERATION";
     case Status::NO_ROOM: return "NO_ROOM";

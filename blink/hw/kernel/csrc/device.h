@@ -1,0 +1,164 @@
+// The core on a GPU: its memory, its engine, its team, and all that the host and the graphs see of it.
+#pragma once
+
+#include "scheduler.h"
+
+namespace blink {
+
+// --- memory ----------------------------------------------------------------------------------------
+
+// The Memory of ring.h for a kernel: words at *system* scope, for the other party is across PCIe. Payload is read
+// behind an acquire, past L1 all the same: nothing else says that a card's writes are seen there.
+struct DeviceMemory {
+  u8* base;
+
+  __device__ u64 load_relaxed(u64 offset) const {
+    u64 word;
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(word) : "l"(base + offset) : "memory");
+    return word;
+  }
+  __device__ u64 load_acquire(u64 offset) const {
+    u64 word;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(word) : "l"(base + offset) : "memory");
+    return word;
+  }
+  __device__ void store_release(u64 offset, u64 word) const {
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(base + offset), "l"(word) : "memory");
+  }
+  __device__ u64 cas(u64 offset, u64 expected, u64 desired) const {
+    u64 found;
+    asm volatile("atom.acq_rel.sys.global.cas.b64 %0, [%1], %2, %3;"
+                 : "=l"(found)
+                 : "l"(base + offset), "l"(expected), "l"(desired)
+                 : "memory");
+    return found;
+  }
+  // Whole words of 4 bytes: everything in a ring is made of them.
+  __device__ void read(u64 offset, void* to, u32 bytes) const {
+    for (u32 at = 0; at < bytes / 4; ++at)
+      asm volatile("ld.relaxed.sys.global.u32 %0, [%1];"
+                   : "=r"(static_cast<u32*>(to)[at])
+                   : "l"(base + offset + 4 * at)
+                   : "memory");
+  }
+  __device__ void write(u64 offset, const void* from, u32 bytes) const {
+    for (u32 at = 0; at < bytes / 4; ++at)
+      reinterpret_cast<u32*>(base + offset)[at] = static_cast<const u32*>(from)[at];
+  }
+};
+
+__device__ inline u64 now_ns() {
+  u64 ns;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+  return ns;
+}
+
+// --- what the scheduler, its graphs and the host share ------------------------------------------------
+
+// One graph that ran; times of the GPU's global timer.
+struct StepLog {
+  u64 decided_ns;  // the scheduler began to launch it
+  u64 start_ns;    // its first kernel ran
+  u64 end_ns;      // its last kernel set the completion word
+  u64 seen_ns;     // the scheduler saw that
+  u32 graph, count;
+  u32 tokens;  // of the longest prompt, of a prefill
+  u32 exec_index;
+};
+
+// One request that was taken.
+struct ClaimLog {
+  u64 request_id;
+  u64 claimed_ns;
+};
+
+// Read by the host while the scheduler runs; `stop` is the host's. A heartbeat that stands still is a hang.
+struct Report {
+  u64 heartbeat;
+  u64 executions;
+  u32 stop;
+  u32 running;  // an instance is up
+  u32 fault, fault_slot;
+  u32 launch_error;  // a cudaError_t
+  u32 blocks_free;
+  u64 launches_total, relaunches;
+  u64 steps, claims;  // logged
+};
+
+// The running graph, for its gather and scatter kernels.
+struct Launch {
+  u64 launched;  // how many have been
+  u64 finished;  // the same, once the last one has finished
+  u64 decided_ns, start_ns, end_ns;
+  const u32* slots;
+  u32 count;
+  u32 graph;
+};
+
+enum : u32 { FIRE_AND_FORGET = 0, TAIL_CHAIN = 1 };
+
+// What gather and scatter read: the same for a scheduler on the GPU and for one on the host.
+struct View {
+  const Request* requests;  // by slot, as are tables and counts
+  const u32* tables;
+  const u32* counts;
+  u32 table_blocks_max;
+  u32 scratch_block;
+  u8* ring;
+  Geometry geometry;
+  Launch* launch;
+  u32* tokens;  // by slot: what the graph leaves
+};
+
+struct Device {
+  Storage storage;
+  HeldSlots held;
+  View view;
+  Report* report;
+  Launch launch;
+  StepLog* steps;
+  ClaimLog* claims;
+  u64 log_capacity;
+  // Executables: GRAPH_EXECS of each shape. By sequences, then, of a prefill, by tokens.
+  u64* decode_execs;
+  u64* prefill_execs;
+  u32* decode_index;   // batch_max + 1
+  u32* prefill_index;  // prefill_batch_max + 1
+  u32* tokens_index;   // context_tokens_max + 1
+  u32 token_buckets;
+  u32 modes[GRAPHS];
+};
+
+// What blink_setup is given: sizes, and where the host has put what it made.
+struct Setup {
+  Config config;  // its lists in GPU memory
+  u8* ring;
+  Report* report;
+  StepLog* steps;
+  ClaimLog* claims;
+  u64 log_capacity;
+  u64* decode_execs;
+  u64* prefill_execs;
+  const u32* token_buckets;  // ascending; the last holds any context
+  const u32* prefill_batches;
+  u32 token_bucket_count, prefill_batch_count;
+  u32 modes[GRAPHS];
+};
+
+// Gives out zeroed memory; without a base it only counts.
+struct Bump {
+  u8* base;
+  u64 used;
+
+  template <class Item>
+  BLINK_FN Item* take(u64 count) {
+    Item* found = base ? reinterpret_cast<Item*>(base + used) : nullptr;
+    used = (used + count * sizeof(Item) + 15) / 16 * 16;
+    return found;
+  }
+  BLINK_FN u32* words(u64 count) { return take<u32>(count); }
+  BLINK_FN u64* longs(u64 count) { return take<u64>(count); }
+  BLINK_FN Request* requests(u64 count) { return take<Request>(count); }
+};
+
+}  // namespace blink
