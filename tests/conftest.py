@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from blink.hw.cuda.runtime import libraries
 from blink.hw.host.library import library
 from blink.model.errors import BackendUnavailable
 
@@ -77,3 +78,14 @@ def formal_tools() -> None:
         pytest.fail(f"needs {missing}, and CI is set: apt-get install spin")
     if missing:
         pytest.skip(f"needs {missing}: apt-get install spin")
+
+
+@pytest.fixture(scope="session")
+def gpu() -> None:
+    """Skips what needs a GPU where there is none, and fails it if BLINK_REQUIRE names hw."""
+    try:
+        libraries()
+    except BackendUnavailable as missing:
+        if "hw" in _required():
+            pytest.fail(f"{missing}, and BLINK_REQUIRE names hw")
+        pytest.skip(str(missing))

@@ -12,6 +12,9 @@ from itertools import cycle
 import numpy as np
 import pytest
 
+from blink.hw.cuda.memory import CudaTransport, GpuMemory
+from blink.hw.cuda.ring import gpu_ring
+from blink.hw.cuda.runtime import GpuBytes
 from blink.hw.host.core import HostRing
 from blink.hw.host.memory import SharedMemory
 from blink.ring_protocol.events import TraceEvent
@@ -80,6 +83,14 @@ def host(geometry: Geometry) -> RingMemory:
     return RingMemory(memory, LoopbackTransport(memory, depth=16), scheduler=HostRing)
 
 
+def cuda(geometry: Geometry) -> RingMemory:
+    """The C++ core on a GPU, the front end one-sided."""
+    memory = GpuMemory(GpuBytes(geometry.total_bytes).pointer, geometry)
+    memory.write(0, geometry.pack_header())
+    transport = CudaTransport(memory.pointer, geometry.total_bytes, depth=16)
+    return RingMemory(memory, transport, scheduler=gpu_ring)
+
+
 def host_over_loopback(geometry: Geometry) -> RingMemory:
     """The C++ core on the reference's memory: every access is a call into Python, and watched."""
     return replace(loopback_with_trace(geometry), scheduler=HostRing)
@@ -93,6 +104,7 @@ def host_over_loopback(geometry: Geometry) -> RingMemory:
         pytest.param(simulated, id="sim"),
         pytest.param(host, id="host"),
         pytest.param(host_over_loopback, id="host over loopback"),
+        pytest.param(cuda, id="cuda", marks=pytest.mark.hw),
     ]
 )
 def ring_memory_maker(request: pytest.FixtureRequest) -> MemoryMaker:
@@ -100,4 +112,6 @@ def ring_memory_maker(request: pytest.FixtureRequest) -> MemoryMaker:
     maker: MemoryMaker = request.param
     if maker in (host, host_over_loopback):
         request.getfixturevalue("host_build")
+    if maker is cuda:
+        request.getfixturevalue("gpu")
     return maker

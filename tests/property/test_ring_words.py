@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -77,6 +78,12 @@ def test_unpacking_any_64_bits_is_a_word_or_a_violation(bits: int) -> None:
     except ProtocolViolation:
         return
     assert pack(*word) == bits
+
+
+@pytest.mark.parametrize("bits", [-1, 1 << 64, 1 << 64 | 1, (1 << 65) - 1])
+def test_what_is_no_64_bits_is_a_violation(bits: int) -> None:
+    with pytest.raises(ProtocolViolation):
+        unpack(bits)
 
 
 @given(strategies.coherent_words)

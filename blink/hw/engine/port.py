@@ -85,8 +85,10 @@ class Engine(Protocol):
         inputs: Inputs,
         before: Callable[[int], None],
         after: Callable[[int], None],
-    ) -> int:
+    ) -> Any:
         """Warm up and capture one graph; returns its ``cudaGraph_t``, which the engine keeps alive.
+
+        As a number, or as what ``cuda.bindings`` calls one.
 
         ``before(stream)`` and ``after(stream)`` enqueue the gather and the scatter kernel on the
         ``cudaStream_t`` that is being captured; they are called in the capture only.

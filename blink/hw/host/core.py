@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes as c
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from blink.hw.host.library import (
     CalledMemory,
@@ -122,13 +122,23 @@ class Core:
         return called
 
 
+class CoreCalls(Protocol):
+    """What HostRing asks of a core, wherever it runs: functions of host.cpp by name."""
+
+    def call(self, name: str, *arguments: Any) -> Status: ...
+
+    def value(self, name: str, *arguments: Any) -> Any: ...
+
+
 class HostRing:
     """``SchedulerRing``, in C++. What it refuses raises the reference's exceptions."""
 
-    def __init__(self, memory: DeviceMemory, geometry: Geometry, core: Core | None = None) -> None:
+    def __init__(
+        self, memory: DeviceMemory, geometry: Geometry, core: CoreCalls | None = None
+    ) -> None:
         self.geometry = geometry
         self._memory = memory
-        self._core = core or Core(memory, geometry)
+        self._core: CoreCalls = core or Core(memory, geometry)
 
     def scan(self, slots: Iterable[int] | None = None) -> list[int]:
         """See SchedulerRing."""

@@ -66,10 +66,10 @@ struct StepLog {
   u32 exec_index;
 };
 
-// One request that was taken.
-struct ClaimLog {
+// One prompt that a graph computed: which graph, as a number of its StepLog.
+struct PrefillLog {
   u64 request_id;
-  u64 claimed_ns;
+  u64 step;
 };
 
 // Read by the host while the scheduler runs; `stop` is the host's. A heartbeat that stands still is a hang.
@@ -82,7 +82,7 @@ struct Report {
   u32 launch_error;  // a cudaError_t
   u32 blocks_free;
   u64 launches_total, relaunches;
-  u64 steps, claims;  // logged
+  u64 steps, prefills;  // logged
 };
 
 // The running graph, for its gather and scatter kernels.
@@ -111,13 +111,13 @@ struct View {
 };
 
 struct Device {
-  Storage storage;
+  View view;  // first: the host reads it from here
   HeldSlots held;
-  View view;
+  Storage storage;
   Report* report;
   Launch launch;
   StepLog* steps;
-  ClaimLog* claims;
+  PrefillLog* prefills;
   u64 log_capacity;
   // Executables: GRAPH_EXECS of each shape. By sequences, then, of a prefill, by tokens.
   u64* decode_execs;
@@ -129,13 +129,16 @@ struct Device {
   u32 modes[GRAPHS];
 };
 
+constexpr u32 DEVICE_BYTES = 4096;  // what the host gives for one
+static_assert(sizeof(Device) <= DEVICE_BYTES);
+
 // What blink_setup is given: sizes, and where the host has put what it made.
 struct Setup {
   Config config;  // its lists in GPU memory
   u8* ring;
   Report* report;
   StepLog* steps;
-  ClaimLog* claims;
+  PrefillLog* prefills;
   u64 log_capacity;
   u64* decode_execs;
   u64* prefill_execs;

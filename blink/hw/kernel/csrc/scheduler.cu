@@ -99,7 +99,13 @@ struct GraphEngine {
                             launch.count,
                             prefill ? longest(batch) : 1,
                             0};
+    for (u32 row = 0; prefill && row < batch.count; ++row) log_prefill(batch[row]);
     ++device->report->steps;
+  }
+
+  __device__ void log_prefill(u32 slot) const {
+    Report& report = *device->report;
+    device->prefills[report.prefills++ % device->log_capacity] = {device->view.requests[slot].request_id, report.steps};
   }
 };
 
@@ -123,19 +129,21 @@ __device__ bool stop_asked(const Device* device) {
   return word != 0;
 }
 
-// How often the leader looks up from its work, in turns of its loop: each costs a load and some stores.
+// How often the leader looks up from its work, in times that it waits: each costs a load and some stores.
 constexpr u32 REPORT_TURNS = 32;
 
 __device__ void lead(Resident& scheduler, Storage& storage, Device* device) {
   const Block team;
-  for (u32 turn = 0; !scheduler.engine.leaving; ++turn) {
-    scheduler.lead(team);
-    if (scheduler.engine.error) storage.fault = Status::LAUNCH_REFUSED;
-    if (storage.fault != Status::OK) break;
-    if (turn % REPORT_TURNS == 0 && scheduler.waits()) {
+  for (u32 waited = 0; !scheduler.engine.leaving;) {
+    if (waited++ % REPORT_TURNS == 0) {
       report_on(scheduler, storage, device);
       if (stop_asked(device)) break;
     }
+    do {
+      scheduler.lead(team);
+      if (scheduler.engine.error) storage.fault = Status::LAUNCH_REFUSED;
+    } while (storage.fault == Status::OK && !scheduler.engine.leaving && !scheduler.waits());
+    if (storage.fault != Status::OK) break;
   }
   scheduler.dismiss(team);
   report_on(scheduler, storage, device);
@@ -210,7 +218,7 @@ extern "C" __global__ void blink_setup(Setup setup, Device* device, u8* blob) {
   device->report = setup.report;
   device->launch = Launch{};
   device->steps = setup.steps;
-  device->claims = setup.claims;
+  device->prefills = setup.prefills;
   device->log_capacity = setup.log_capacity;
   device->decode_execs = setup.decode_execs;
   device->prefill_execs = setup.prefill_execs;

@@ -1,0 +1,98 @@
+"""The scheduler on a real GPU: it serves, and what goes wrong is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from blink.hw.cuda.memory import CudaTransport, GpuMemory
+from blink.hw.cuda.null_engine import NullEngine
+from blink.hw.cuda.scheduler import FIRE_AND_FORGET, TAIL_CHAIN, GpuConfig, GpuScheduler
+from blink.model.policy import GraphCache, Limits
+from blink.model.scheduler import DECODE_GRAPH, PREFILL_GRAPH
+from blink.ring_protocol.errors import PeerViolation
+from blink.ring_protocol.layout import Geometry
+from blink.ring_protocol.slot import pack, unpack
+from blink.ring_protocol.states import Outcome, State
+from tests.hw.cuda.serving import Client
+
+pytestmark = [pytest.mark.hw, pytest.mark.usefixtures("gpu")]
+
+RING = Geometry(slots=64, prompt_tokens_max=24, output_tokens_max=12)
+LIMITS = Limits(batch_max=16, prefill_batch_max=4, prefill_tokens_max=64)
+GRAPHS = GraphCache(16, 24, (1, 2, 4, 8, 16), (8, 16, 24))
+
+MODES = {
+    "fire and forget": {DECODE_GRAPH: FIRE_AND_FORGET, PREFILL_GRAPH: FIRE_AND_FORGET},
+    "tail chain": {DECODE_GRAPH: TAIL_CHAIN, PREFILL_GRAPH: TAIL_CHAIN},
+    "each its best": {DECODE_GRAPH: FIRE_AND_FORGET, PREFILL_GRAPH: TAIL_CHAIN},
+}
+
+
+def config_of(modes: dict[int, int], window: int = 120, blocks: int = 80) -> GpuConfig:
+    return GpuConfig(RING, LIMITS, blocks, 4, GRAPHS, window, modes, log_capacity=1 << 16)
+
+
+def states_of(memory: GpuMemory) -> set[State]:
+    return {
+        unpack(memory.load_acquire(RING.metadata_offset(slot))).state for slot in range(RING.slots)
+    }
+
+
+def serve(scheduler: GpuScheduler, client: Client) -> None:
+    while not client.is_done:
+        for _ in range(64):
+            client.turn()
+        scheduler.check()
+
+
+@pytest.mark.parametrize("modes", MODES.values(), ids=MODES)
+@pytest.mark.parametrize(("window", "blocks"), [(120, 80), (3, 10)], ids=["roomy", "tight"])
+def test_it_serves(modes: dict[int, int], window: int, blocks: int) -> None:
+    config = config_of(modes, window, blocks)
+    with GpuScheduler(config, NullEngine()) as scheduler:
+        client = Client(RING, CudaTransport(scheduler.ring.pointer, RING.total_bytes), 300)
+        scheduler.start()
+        serve(scheduler, client)
+        scheduler.stop()
+        report = scheduler.check()
+        memory = GpuMemory(scheduler.ring.pointer, RING)
+        assert states_of(memory) == {State.EMPTY}
+        assert report.blocks_free == blocks, "KV: a block leaked"
+        steps = scheduler.steps()
+    assert sum(client.outcomes.values()) == 300
+    assert set(client.outcomes) == {Outcome.STOP, Outcome.LENGTH, Outcome.CANCELLED}
+    assert report.relaunches > 0
+    assert len(steps) == report.steps == report.launches_total
+    for step in steps:
+        assert step.decided_ns <= step.start_ns <= step.end_ns <= step.seen_ns, "CLOCK"
+
+
+def test_a_flag_before_its_payload_stops_it() -> None:
+    with GpuScheduler(config_of(MODES["each its best"]), NullEngine()) as scheduler:
+        scheduler.start()
+        memory = GpuMemory(scheduler.ring.pointer, RING)
+        word = pack(State.PREFILL_PENDING, Outcome.NONE, 1, 0)
+        memory.store_release(RING.metadata_offset(5), word)
+        with pytest.raises(PeerViolation, match=r"slot 5.*a flag overtook its payload"):
+            until_it_fails(scheduler.check)
+
+
+def until_it_fails(check: Callable[[], object]) -> None:
+    for _ in range(10_000):
+        check()
+
+
+def test_it_starts_again_where_it_stopped() -> None:
+    with GpuScheduler(config_of(MODES["each its best"]), NullEngine()) as scheduler:
+        client = Client(RING, CudaTransport(scheduler.ring.pointer, RING.total_bytes), 200)
+        for _ in range(5):
+            scheduler.start()
+            for _ in range(40):
+                client.turn()
+            scheduler.stop()
+        scheduler.start()
+        serve(scheduler, client)
+        scheduler.stop()
+        assert scheduler.check().blocks_free == 80
