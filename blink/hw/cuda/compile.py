@@ -23,7 +23,7 @@ from blink.hw.host.build import cache_folder
 from blink.model.errors import BackendUnavailable
 
 CSRC: Final = Path(__file__).resolve().parent.parent / "kernel" / "csrc"
-SOURCES: Final = ("scheduler.cu", "graph.cu", "ops.cu")
+SOURCES: Final = ("scheduler.cu", "graph.cu", "ops.cu", "bench.cu")
 ARCHITECTURE: Final = "sm_90"  # Hopper, the first with device graph launch of this kind measured
 INSTALL: Final = "pip install 'blink-twin[hw-cuda]'"
 _FLAGS: Final = ("-std=c++17", f"-arch={ARCHITECTURE}", "-rdc=true")

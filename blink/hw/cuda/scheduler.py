@@ -106,6 +106,7 @@ class GpuScheduler:
         self._report = self._take(c.sizeof(Report))
         self._steps = self._take(config.log_capacity * c.sizeof(StepLog))
         self._prefills = self._take(config.log_capacity * c.sizeof(PrefillLog))
+        self._tails = self._take(config.log_capacity * 8)
         self._decode_execs = self._take(8 * GRAPH_EXECS * len(self._grid.decode_batches))
         columns = len(self._grid.prompt_tokens)
         self._prefill_execs = self._take(
@@ -118,6 +119,11 @@ class GpuScheduler:
         self._write_tables()
         self._own = instantiate(self._own_graph(), self._stream)
         self._stream.wait()
+
+    @property
+    def device_pointer(self) -> int:
+        """Where ``struct Device`` lies: for kernels that measure."""
+        return self._device.pointer
 
     # --- running -----------------------------------------------------------------------------
 
@@ -198,6 +204,12 @@ class GpuScheduler:
         """Which prompts they computed; ``step`` counts from the first that ever ran."""
         return self._log(self._prefills, PrefillLog, self.report().prefills)
 
+    def tails_ns(self) -> list[int]:
+        """How long each relaunch took, from the end of one instance to the start of the next."""
+        total = min(self.report().tails, self.config.log_capacity)
+        data = download(self._side, self._tails.pointer, 8 * total)
+        return list(memoryview(data).cast("Q"))
+
     def _log(self, where: GpuBytes, kind: type[_Log], total: int) -> list[_Log]:
         capacity = self.config.log_capacity
         data = download(self._side, where.pointer, min(total, capacity) * c.sizeof(kind))
@@ -240,7 +252,8 @@ class GpuScheduler:
                 *(len(grid.decode_batches), len(graphs.prompt_tokens) or 1),
                 *(_as_pointer(decode_batches), _as_pointer(prompt_tokens)),
             ),
-            *(part.pointer for part in (self.ring, self._report, self._steps, self._prefills)),
+            *(part.pointer for part in (self.ring, self._report)),
+            *(part.pointer for part in (self._steps, self._prefills, self._tails)),
             config.log_capacity,
             *(part.pointer for part in (self._decode_execs, self._prefill_execs)),
             *(self._words(grid.prompt_tokens), self._words(grid.prefill_batches)),

@@ -15,7 +15,7 @@ class StepLog(c.Structure):
     """One graph that ran; times in ns of the GPU's global timer."""
 
     _fields_ = [
-        *((name, _U64) for name in ("decided_ns", "start_ns", "end_ns", "seen_ns")),
+        *((name, _U64) for name in ("decided_ns", "launched_ns", "start_ns", "end_ns", "seen_ns")),
         *((name, _U32) for name in ("graph", "count", "tokens", "exec_index")),
     ]
 
@@ -34,7 +34,8 @@ class Report(c.Structure):
         ("executions", _U64),
         *((name, _U32) for name in ("stop", "running", "fault", "fault_slot")),
         *((name, _U32) for name in ("launch_error", "blocks_free")),
-        *((name, _U64) for name in ("launches_total", "relaunches", "steps", "prefills")),
+        *((name, _U64) for name in ("launches_total", "relaunches", "steps")),
+        *((name, _U64) for name in ("prefills", "tails")),
     ]
 
 
@@ -72,7 +73,7 @@ class Setup(c.Structure):
 
     _fields_ = [
         ("config", Config),
-        *((name, _PTR) for name in ("ring", "report", "steps", "prefills")),
+        *((name, _PTR) for name in ("ring", "report", "steps", "prefills", "tails")),
         ("log_capacity", _U64),
         *((name, _PTR) for name in ("decode_execs", "prefill_execs")),
         *((name, _PTR) for name in ("token_buckets", "prefill_batches")),

@@ -30,8 +30,18 @@ MODES = {
 }
 
 
+def engine() -> NullEngine:
+    """A step takes long enough for a client to leave meanwhile."""
+    return NullEngine(lambda shape: (40_000, 0.0))
+
+
 def config_of(modes: dict[int, int], window: int = 120, blocks: int = 80) -> GpuConfig:
     return GpuConfig(RING, LIMITS, blocks, 4, GRAPHS, window, modes, log_capacity=1 << 16)
+
+
+def client_of(scheduler: GpuScheduler, requests: int) -> Client:
+    transport = CudaTransport(scheduler.ring.pointer, RING.total_bytes)
+    return Client(RING, transport, requests, cancel_one_in=2)
 
 
 def states_of(memory: GpuMemory) -> set[State]:
@@ -51,8 +61,10 @@ def serve(scheduler: GpuScheduler, client: Client) -> None:
 @pytest.mark.parametrize(("window", "blocks"), [(120, 80), (3, 10)], ids=["roomy", "tight"])
 def test_it_serves(modes: dict[int, int], window: int, blocks: int) -> None:
     config = config_of(modes, window, blocks)
-    with GpuScheduler(config, NullEngine()) as scheduler:
-        client = Client(RING, CudaTransport(scheduler.ring.pointer, RING.total_bytes), 300)
+    with GpuScheduler(config, engine()) as scheduler:
+        client = Client(
+            RING, CudaTransport(scheduler.ring.pointer, RING.total_bytes), 300, cancel_one_in=2
+        )
         scheduler.start()
         serve(scheduler, client)
         scheduler.stop()
@@ -70,7 +82,7 @@ def test_it_serves(modes: dict[int, int], window: int, blocks: int) -> None:
 
 
 def test_a_flag_before_its_payload_stops_it() -> None:
-    with GpuScheduler(config_of(MODES["each its best"]), NullEngine()) as scheduler:
+    with GpuScheduler(config_of(MODES["each its best"]), engine()) as scheduler:
         scheduler.start()
         memory = GpuMemory(scheduler.ring.pointer, RING)
         word = pack(State.PREFILL_PENDING, Outcome.NONE, 1, 0)
@@ -85,8 +97,8 @@ def until_it_fails(check: Callable[[], object]) -> None:
 
 
 def test_it_starts_again_where_it_stopped() -> None:
-    with GpuScheduler(config_of(MODES["each its best"]), NullEngine()) as scheduler:
-        client = Client(RING, CudaTransport(scheduler.ring.pointer, RING.total_bytes), 200)
+    with GpuScheduler(config_of(MODES["each its best"]), engine()) as scheduler:
+        client = client_of(scheduler, 200)
         for _ in range(5):
             scheduler.start()
             for _ in range(40):

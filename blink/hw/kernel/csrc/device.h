@@ -53,14 +53,32 @@ __device__ inline u64 now_ns() {
   return ns;
 }
 
+// --- one block ---------------------------------------------------------------------------------------
+
+// A Team of the block's threads. The barrier is the unaligned one: the leader shares a warp with others, elsewhere in
+// the code.
+struct Block {
+  __device__ void meet() const { asm volatile("barrier.sync 0;" ::: "memory"); }
+  __device__ u32 add(u32* count, u32 more) const { return atomicAdd(count, more); }
+  __device__ u32 rank() const { return threadIdx.x; }
+  __device__ u32 size() const { return SCHEDULER_THREADS; }
+  __device__ bool shares(u32 count) const { return count > 1; }
+
+  template <class Look>
+  __device__ void scan(Look look) const {
+    look(threadIdx.x, SCHEDULER_THREADS);
+  }
+};
+
 // --- what the scheduler, its graphs and the host share ------------------------------------------------
 
 // One graph that ran; times of the GPU's global timer.
 struct StepLog {
-  u64 decided_ns;  // the scheduler began to launch it
-  u64 start_ns;    // its first kernel ran
-  u64 end_ns;      // its last kernel set the completion word
-  u64 seen_ns;     // the scheduler saw that
+  u64 decided_ns;   // the scheduler began to launch it
+  u64 launched_ns;  // its launch call returned
+  u64 start_ns;     // its first kernel ran
+  u64 end_ns;       // its last kernel set the completion word
+  u64 seen_ns;      // the scheduler saw that
   u32 graph, count;
   u32 tokens;  // of the longest prompt, of a prefill
   u32 exec_index;
@@ -82,14 +100,14 @@ struct Report {
   u32 launch_error;  // a cudaError_t
   u32 blocks_free;
   u64 launches_total, relaunches;
-  u64 steps, prefills;  // logged
+  u64 steps, prefills, tails;  // logged
 };
 
 // The running graph, for its gather and scatter kernels.
 struct Launch {
   u64 launched;  // how many have been
   u64 finished;  // the same, once the last one has finished
-  u64 decided_ns, start_ns, end_ns;
+  u64 decided_ns, launched_ns, start_ns, end_ns;
   const u32* slots;
   u32 count;
   u32 graph;
@@ -116,6 +134,8 @@ struct Device {
   Storage storage;
   Report* report;
   Launch launch;
+  u64 left_ns;  // when the last instance tail-launched itself and was about to end, or 0
+  u64* tails;   // how long it then took the next to begin
   StepLog* steps;
   PrefillLog* prefills;
   u64 log_capacity;
@@ -139,6 +159,7 @@ struct Setup {
   Report* report;
   StepLog* steps;
   PrefillLog* prefills;
+  u64* tails;
   u64 log_capacity;
   u64* decode_execs;
   u64* prefill_execs;

@@ -7,23 +7,6 @@
 
 namespace blink {
 
-// --- one block ---------------------------------------------------------------------------------------
-
-// A Team of the block's threads. The barrier is the unaligned one: the leader shares a warp with others, elsewhere in
-// the code.
-struct Block {
-  __device__ void meet() const { asm volatile("barrier.sync 0;" ::: "memory"); }
-  __device__ u32 add(u32* count, u32 more) const { return atomicAdd(count, more); }
-  __device__ u32 rank() const { return threadIdx.x; }
-  __device__ u32 size() const { return SCHEDULER_THREADS; }
-  __device__ bool shares(u32 count) const { return count > 1; }
-
-  template <class Look>
-  __device__ void scan(Look look) const {
-    look(threadIdx.x, SCHEDULER_THREADS);
-  }
-};
-
 // Launches what the host has captured. The leader's alone.
 struct GraphEngine {
   Device* device;
@@ -43,6 +26,7 @@ struct GraphEngine {
     const bool chained = device->modes[graph] == TAIL_CHAIN;
     start(reinterpret_cast<cudaGraphExec_t>(reinterpret_cast<u64*>(exec)[exec_index]),
           chained ? cudaStreamGraphTailLaunch : cudaStreamGraphFireAndForget);
+    launch.launched_ns = now_ns();
     if (chained) tail_launch();
     return chained;
   }
@@ -92,6 +76,7 @@ struct GraphEngine {
     const bool prefill = launch.graph == graph::PREFILL_GRAPH;
     const Queue batch{const_cast<u32*>(launch.slots), 0, 0, launch.count};
     device->steps[place] = {launch.decided_ns,
+                            launch.launched_ns,
                             __ldcg(&launch.start_ns),
                             __ldcg(&launch.end_ns),
                             now_ns(),
@@ -150,6 +135,15 @@ __device__ void lead(Resident& scheduler, Storage& storage, Device* device) {
   device->storage = storage;
   volatile Report& report = *device->report;
   if (!scheduler.engine.leaving) report.running = 0;
+  device->left_ns = scheduler.engine.leaving ? now_ns() : 0;
+}
+
+// An instance begins: how long that took is part of what a relaunch costs.
+__device__ void enter(Device* device) {
+  Report& report = *device->report;
+  if (device->left_ns) device->tails[report.tails++ % device->log_capacity] = now_ns() - device->left_ns;
+  report.running = 1;
+  ++report.executions;
 }
 
 }  // namespace blink
@@ -169,8 +163,7 @@ extern "C" __global__ void __launch_bounds__(SCHEDULER_THREADS, 1) blink_schedul
     scheduler.ring.held = device->held;
     scheduler.engine = GraphEngine{device, false, 0};
     scheduler.state = &storage;
-    device->report->running = 1;
-    ++device->report->executions;
+    enter(device);
   }
   __syncthreads();
   if (threadIdx.x == 0) {
@@ -217,6 +210,8 @@ extern "C" __global__ void blink_setup(Setup setup, Device* device, u8* blob) {
                       bump.words(config.slots)};
   device->report = setup.report;
   device->launch = Launch{};
+  device->left_ns = 0;
+  device->tails = setup.tails;
   device->steps = setup.steps;
   device->prefills = setup.prefills;
   device->log_capacity = setup.log_capacity;
