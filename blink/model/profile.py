@@ -123,6 +123,14 @@ class Requests(Section):
     input_tokens: tuple[Count, ...]
     output_tokens: tuple[Count, ...]
 
+    def arrays(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Arrivals in ns, input and output tokens; int64 of shape (requests,)."""
+        arrival, inputs, outputs = (
+            np.array(each, dtype=np.int64)
+            for each in (self.arrival_ns, self.input_tokens, self.output_tokens)
+        )
+        return arrival, inputs, outputs
+
     @model_validator(mode="after")
     def _alike(self) -> Self:
         if len({len(self.arrival_ns), len(self.input_tokens), len(self.output_tokens)}) > 1:
