@@ -75,7 +75,7 @@ def test_it_serves(modes: dict[int, int], window: int, blocks: int) -> None:
         steps = scheduler.steps()
     assert sum(client.outcomes.values()) == 300
     assert set(client.outcomes) == {Outcome.STOP, Outcome.LENGTH, Outcome.CANCELLED}
-    assert report.relaunches > 0
+    assert report.relaunches > 0 or modes is MODES["fire and forget"]
     assert len(steps) == report.steps == report.launches_total
     for step in steps:
         assert step.decided_ns <= step.start_ns <= step.end_ns <= step.seen_ns, "CLOCK"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "memory.h"
-#include "scheduler.h"
+#include "team.h"
 
 namespace blink {
 
@@ -66,7 +66,7 @@ struct Core {
   Core(const Config& config, Memory memory)
       : geometry(geometry_of(config.slots, config.prompt_tokens_max, config.output_tokens_max)),
         state(storage_of(config, arrays)),
-        scheduler{{memory, geometry, held_slots_of(config, arrays)}, MailboxEngine{&box}, &state} {
+        scheduler{{{memory, geometry, held_slots_of(config, arrays)}, MailboxEngine{&box}, &state}} {
     fill(state, config);
     box.slots.resize(config.slots);
     box.tokens.resize(config.slots);
@@ -77,7 +77,7 @@ struct Core {
   Arrays arrays;
   Storage state;
   Mailbox box;
-  Scheduler<Memory, MailboxEngine> scheduler;
+  TeamScheduler<Memory, MailboxEngine> scheduler;
 };
 
 }  // namespace blink

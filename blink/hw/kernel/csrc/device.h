@@ -1,7 +1,7 @@
 // The core on a GPU: its memory, its engine, its team, and all that the host and the graphs see of it.
 #pragma once
 
-#include "scheduler.h"
+#include "team.h"
 
 namespace blink {
 
@@ -63,6 +63,11 @@ struct Block {
   __device__ u32 rank() const { return threadIdx.x; }
   __device__ u32 size() const { return SCHEDULER_THREADS; }
   __device__ bool shares(u32 count) const { return count > 1; }
+  // A load that nobody waits for.
+  __device__ void touch(const void* word) const {
+    u32 unused;
+    asm volatile("ld.global.u32 %0, [%1];" : "=r"(unused) : "l"(word));
+  }
 
   template <class Look>
   __device__ void scan(Look look) const {
@@ -105,12 +110,18 @@ struct Report {
 
 // The running graph, for its gather and scatter kernels.
 struct Launch {
-  u64 launched;  // how many have been
-  u64 finished;  // the same, once the last one has finished
-  u64 decided_ns, launched_ns, start_ns, end_ns;
+  u64 launched;                // how many have been
+  u64 finished;                // the same, once the last one has finished
+  u64 start_ns[2], end_ns[2];  // of odd and of even launches: the one before is still to be logged
   const u32* slots;
   u32 count;
   u32 graph;
+};
+
+// The last launch, which is logged once the next is under way: not between two steps.
+struct Pending {
+  u64 decided_ns, launched_ns, seen_ns;  // seen: 0 until it has finished
+  u32 graph, count, tokens, exec_index;
 };
 
 enum : u32 { FIRE_AND_FORGET = 0, TAIL_CHAIN = 1 };
@@ -134,6 +145,7 @@ struct Device {
   Storage storage;
   Report* report;
   Launch launch;
+  Pending pending;
   u64 left_ns;  // when the last instance tail-launched itself and was about to end, or 0
   u64* tails;   // how long it then took the next to begin
   StepLog* steps;

@@ -56,7 +56,7 @@ __device__ void gather_sampling(const View& view, const GraphInputs& to, u32 row
 // One block a row.
 extern "C" __global__ void blink_gather(View view, GraphInputs to) {
   const u32 row = blockIdx.x;
-  if (row == 0 && threadIdx.x == 0) view.launch->start_ns = now_ns();
+  if (row == 0 && threadIdx.x == 0) view.launch->start_ns[view.launch->launched % 2] = now_ns();
   if (row >= view.launch->count) {
     gather_table(view, to, row, 0, 0);
     if (threadIdx.x == 0) {
@@ -86,7 +86,7 @@ extern "C" __global__ void blink_scatter(View view, GraphInputs from) {
     view.tokens[view.launch->slots[row]] = static_cast<u32>(from.output[row]);
   __syncthreads();
   if (threadIdx.x == 0) {
-    view.launch->end_ns = now_ns();
+    view.launch->end_ns[view.launch->launched % 2] = now_ns();
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(&view.launch->finished), "l"(view.launch->launched)
                  : "memory");
   }

@@ -35,6 +35,7 @@ struct Storage {
   Queue claimed;      // what this scan has claimed; count is added to by several threads
   u32* ends;          // by slot: how it ends, of a phase that is shared out
   u32 noted;          // how many of them do
+  u32 asked;          // how many want to end before the next step
   u32 step_blocks;    // KV blocks that the next decode step lacks
   u32 over;           // the team is dismissed
   u32 graph;          // which one runs, or NO_GRAPH
