@@ -74,7 +74,7 @@ def test_it_serves(modes: dict[int, int], window: int, blocks: int) -> None:
         assert report.blocks_free == blocks, "KV: a block leaked"
         steps = scheduler.steps()
     assert sum(client.outcomes.values()) == 300
-    assert set(client.outcomes) == {Outcome.STOP, Outcome.LENGTH, Outcome.CANCELLED}
+    assert client.outcomes[Outcome.STOP] > 0 and client.outcomes[Outcome.CANCELLED] > 0
     assert report.relaunches > 0 or modes is MODES["fire and forget"]
     assert len(steps) == report.steps == report.launches_total
     for step in steps:

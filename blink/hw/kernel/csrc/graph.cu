@@ -80,14 +80,15 @@ extern "C" __global__ void blink_gather(View view, GraphInputs to) {
   }
 }
 
-// One block. The completion word is the last thing that a graph writes, and a release.
+// One block. The completion word is the last thing that a graph writes, and a release: to the GPU's own scheduler; one
+// on the host waits for the stream.
 extern "C" __global__ void blink_scatter(View view, GraphInputs from) {
   for (u32 row = threadIdx.x; row < view.launch->count; row += blockDim.x)
     view.tokens[view.launch->slots[row]] = static_cast<u32>(from.output[row]);
   __syncthreads();
   if (threadIdx.x == 0) {
     view.launch->end_ns[view.launch->launched % 2] = now_ns();
-    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(&view.launch->finished), "l"(view.launch->launched)
+    asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(&view.launch->finished), "l"(view.launch->launched)
                  : "memory");
   }
 }
