@@ -1,7 +1,8 @@
 """The switchboard: backend names to backends, imported only when asked for.
 
 The only module that names one. A backend is a class with ``name``, ``clock`` ("virtual" or "wall"),
-``capabilities`` and ``run(setup, commit=, progress=) -> RunRecord``.
+``capabilities`` and ``run(setup, commit=, progress=) -> RunRecord``. Its constructor raises
+BackendUnavailable, with what to do, where it cannot run.
 """
 
 from __future__ import annotations
@@ -26,7 +27,15 @@ class Backend(Protocol):
         """Run ``setup`` until every request has ended."""
 
 
-_BACKENDS: Final = {"sim": ("blink.sim.backend", "SimBackend", "pip install blink-twin")}
+_BACKENDS: Final = {
+    "sim": ("blink.sim.backend", "SimBackend", "pip install blink-twin"),
+    "hw": (
+        "blink.hw.backend",
+        "HwBackend",
+        "pip install 'blink-twin[hw-cuda]'   (where there is an NVIDIA GPU, with driver 580 or "
+        "newer)",
+    ),
+}
 """name -> (module, class, the command that installs what it needs)"""
 
 
@@ -36,8 +45,8 @@ def names() -> list[str]:
 
 
 def available() -> list[str]:
-    """The backends whose libraries are installed here."""
-    return [name for name in _BACKENDS if _load(name) is not None]
+    """The backends that can run here."""
+    return [name for name in _BACKENDS if _can_run(name)]
 
 
 def require(name: str) -> Backend:
@@ -47,12 +56,18 @@ def require(name: str) -> Backend:
     """
     if name not in _BACKENDS:
         raise UnknownName("backend", name, names())
-    backend = _load(name)
-    if backend is None:
+    module, attribute, install = _BACKENDS[name]
+    try:
+        found = getattr(import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        ours = error.name is not None and error.name.startswith("blink")
+        if ours and error.name != module:
+            raise  # a bug, not an absent environment
         raise BackendUnavailable(
-            f"backend {name!r} is not installed here; install it with: {_BACKENDS[name][2]}"
-        )
-    return backend
+            f"backend {name!r} is not installed here (there is no {error.name}); install it with: "
+            f"{install}"
+        ) from None
+    return cast(Backend, found())
 
 
 def check_capabilities(backend: Backend, wanted: list[str]) -> None:
@@ -65,12 +80,9 @@ def check_capabilities(backend: Backend, wanted: list[str]) -> None:
         )
 
 
-def _load(name: str) -> Backend | None:
-    module, attribute, _ = _BACKENDS[name]
+def _can_run(name: str) -> bool:
     try:
-        found = getattr(import_module(module), attribute)
-    except ModuleNotFoundError as error:
-        if error.name is not None and error.name.startswith("blink"):
-            raise  # ours: a bug, not an absent environment
-        return None
-    return cast(Backend, found())
+        require(name)
+    except BackendUnavailable:
+        return False
+    return True

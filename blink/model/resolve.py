@@ -77,6 +77,8 @@ def resolve(
         graph_table=engine.graph_cache,
         launch_mode=engine.launch_mode,
         window_launches_max=engine.window_launches_max,
+        provider=engine.provider,
+        weights=engine.weights,
         fast_forward=engine.fast_forward,
         ring=RingSetup(**scenario.ring.model_dump()),
         front_end=FrontEndSetup(**scenario.front_end.model_dump()),

@@ -16,7 +16,12 @@ from blink.model.llm import LlmSku
 from blink.model.policy import Limits
 from blink.model.workload import Workload
 
-LaunchMode = Literal["fire_and_forget", "tail_chain"]
+LaunchMode = Literal["fire_and_forget", "tail_chain", "auto"]
+"""How the GPU-resident scheduler launches a graph; auto: decode steps fire-and-forget, so that it
+scans meanwhile, prefills in a tail chain, so that they have every SM."""
+
+Provider = Literal["null", "torch", "tensorrt"]
+"""Which engine computes on a real GPU; null takes the twin's step time and computes nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,8 @@ class RunSetup:
     """Everything that determines a run, but the seed's random streams.
 
     ``graph_cache``: the engine runs captured prefill graphs; without ``graph_table`` it has
-    captured none but the maximal shape.
+    captured none but the maximal shape. ``provider`` and ``weights`` ("random", or a folder of
+    safetensors) concern backends that compute; the twin knows step times only.
     """
 
     label: str
@@ -80,6 +86,8 @@ class RunSetup:
     prefix_caching: bool = False
     launch_mode: LaunchMode = "fire_and_forget"
     window_launches_max: int = 120
+    provider: Provider = "null"
+    weights: str = "random"
     fast_forward: bool = True
     ring: RingSetup = RingSetup()
     front_end: FrontEndSetup = FrontEndSetup()

@@ -27,7 +27,17 @@ def explanation(scenario: Scenario, plan: Sequence[PlannedRun]) -> dict[str, Any
         "scenario_toml": resolved_toml(scenario),
         "constants": _origins(plan),
         "derived": _derived(plan),
+        "notes": _notes(scenario),
     }
+
+
+def _notes(scenario: Scenario) -> list[str]:
+    """What the page says that the twin takes no notice of."""
+    engine = scenario.engine
+    return [
+        f'engine.provider = "{engine.provider}", engine.weights = "{engine.weights}": for a real '
+        "GPU (backend hw); the twin computes no token, its steps only take time",
+    ]
 
 
 def _origins(plan: Sequence[PlannedRun]) -> Origins:
@@ -89,3 +99,5 @@ def print_explanation(found: Mapping[str, Any]) -> None:
     for row in found["derived"]:
         table.add_row(*(str(value) for value in row.values()))
     console.print(table)
+    for note in found["notes"]:
+        console.print(note, markup=False, highlight=False, style="dim")

@@ -189,17 +189,28 @@ def _visibility_delay(setup: RunSetup, streams: RandomStreams) -> Callable[[], i
 def launch_costs(setup: RunSetup) -> LaunchCosts:
     """What the launch mode costs on this GPU."""
     gpu = setup.gpu
+    # Measured on an H200 (facts of 2026-11-30): about 8 us a decode step, nothing on prefill.
+    chain_ns = 2 * gpu.tail_launch_ns
     if setup.launch_mode == "tail_chain":
-        # Measured on an H200 (facts of 2026-11-30): about 8 us a decode step, nothing on prefill.
         return LaunchCosts(
-            2 * gpu.tail_launch_ns, gpu.tail_launch_ns, gpu.scan_ns, 1.0, 1.0, windowed=False
+            step_ns=chain_ns,
+            prefill_step_ns=chain_ns,
+            tail_ns=gpu.tail_launch_ns,
+            scan_ns=gpu.scan_ns,
+            prefill_slowdown=1.0,
+            decode_slowdown=1.0,
+            windowed=False,
         )
+    chained = setup.launch_mode == "auto"
+    step_ns = gpu.device_launch_ns + gpu.completion_poll_ns
     return LaunchCosts(
-        gpu.device_launch_ns + gpu.completion_poll_ns,
-        gpu.tail_launch_ns,
-        gpu.scan_ns + gpu.claim_ns,
-        gpu.resident_prefill_slowdown,
-        gpu.resident_decode_slowdown,
+        step_ns=step_ns,
+        prefill_step_ns=chain_ns if chained else step_ns,
+        tail_ns=gpu.tail_launch_ns,
+        scan_ns=gpu.scan_ns + gpu.claim_ns,
+        prefill_slowdown=1.0 if chained else gpu.resident_prefill_slowdown,
+        decode_slowdown=gpu.resident_decode_slowdown,
+        prefill_relaunches=chained,
     )
 
 

@@ -142,7 +142,7 @@ def _count_ring(setup: RunSetup, parts: Assembly) -> None:
     assert parts.gpu is not None and parts.dpu is not None
     window, reader = parts.gpu.window, parts.dpu.front_end.reader
     count("graph_fallbacks", parts.gpu.graphs.fallbacks)
-    if setup.launch_mode == "fire_and_forget":
+    if setup.launch_mode != "tail_chain":
         count("window_launches_max", window.max_launches)
         count("launches", window.launches_total)
         count("relaunches", window.relaunches)

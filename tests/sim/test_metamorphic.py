@@ -97,7 +97,7 @@ def test_a_neighbour_on_other_cores_hurts_less_when_pinned_away_from() -> None:
     assert quiet_ms < pinned_ms <= shared_ms
 
 
-@pytest.mark.parametrize("mode", ["fire_and_forget", "tail_chain"])
+@pytest.mark.parametrize("mode", ["fire_and_forget", "tail_chain", "auto"])
 def test_a_smaller_window_only_adds_relaunches(mode: str) -> None:
     full = run(run_setup(launch_mode=mode))
     small = run(run_setup(launch_mode=mode, window_launches_max=10))
@@ -106,3 +106,12 @@ def test_a_smaller_window_only_adds_relaunches(mode: str) -> None:
         assert np.array_equal(small.steps.end_ns, full.steps.end_ns)
     else:
         assert small.counters["relaunches"] > full.counters["relaunches"]
+
+
+def test_prefills_in_a_tail_chain_have_every_sm_and_a_fresh_window_after_them() -> None:
+    resident = run(run_setup(workload=poisson(1, 1.0)))
+    chained = run(run_setup(workload=poisson(1, 1.0), launch_mode="auto"))
+    prefills = [int(each.steps.end_ns[0] - each.steps.start_ns[0]) for each in (resident, chained)]
+    assert prefills[0] / prefills[1] == pytest.approx(1.055, rel=1e-3)
+    assert (resident.counters["relaunches"], chained.counters["relaunches"]) == (0, 1)
+    assert np.array_equal(np.diff(resident.steps.end_ns), np.diff(chained.steps.end_ns))

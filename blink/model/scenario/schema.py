@@ -53,11 +53,18 @@ class Engine(Section):
     kv_blocks: Count | None = Field(default=None, description="instead of what memory allows")
     memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.9
     graph_cache: bool = Field(default=True, description="false: no graphs but the maximal one")
-    launch_mode: Literal["fire_and_forget", "tail_chain"] = "fire_and_forget"
+    launch_mode: Literal["fire_and_forget", "tail_chain", "auto"] = Field(
+        default="fire_and_forget", description="auto: tail chain for prefills alone"
+    )
     window_launches_max: Annotated[int, Field(ge=2, le=120)] = Field(
         default=120, description="fire-and-forget launches in one execution of the scheduler"
     )
     fast_forward: bool = Field(default=True, description="advance steps at once; changes no result")
+    provider: Literal["null", "torch", "tensorrt"] = Field(
+        default="null",
+        description="who computes on a real GPU; null: a spin as long as the twin's step",
+    )
+    weights: Name = Field(default="random", description='"random", or a folder of safetensors')
 
 
 class Ring(Section):

@@ -29,17 +29,20 @@ from blink.sim.memory import RingInbox
 class LaunchCosts:
     """What the device-side control plane adds, ns; the slowdowns are factors (>= 1).
 
-    ``step_ns`` is launch plus completion detection, all in; ``tail_ns`` a tail relaunch;
-    ``scan_ns`` one pass over all slots. In tail-chain mode the scheduler is not resident during a
-    step: no SM is lost (slowdowns of 1.0), and there is no launch budget.
+    ``step_ns`` is a decode step's launch plus completion detection, all in, ``prefill_step_ns`` a
+    prefill's; ``tail_ns`` a tail relaunch; ``scan_ns`` one pass over all slots. In tail-chain mode
+    the scheduler is not resident during a step: no SM is lost (slowdowns of 1.0), and there is no
+    launch budget. Where prefills alone are chained, each ends an execution: ``prefill_relaunches``.
     """
 
     step_ns: int
+    prefill_step_ns: int
     tail_ns: int
     scan_ns: int
     prefill_slowdown: float
     decode_slowdown: float
     windowed: bool = True
+    prefill_relaunches: bool = False
 
 
 class GpuScheduler:
@@ -174,7 +177,9 @@ class GpuScheduler:
         paused = [sequence.slot for sequence in engine.batch.sequences.values()]
         self.ring.pause_all(paused)
         self._launch(1)
-        yield self.env.timeout(self.costs.step_ns + gpu_ns)
+        yield self.env.timeout(self.costs.prefill_step_ns + gpu_ns)
+        if self.costs.prefill_relaunches:
+            self.window.relaunch()
         self.ring.resume_all(paused)
         first = sum(sequence.generated == 0 for sequence in group)
         row = engine.record_step(began_ns, gpu_ns, self.env.now, batch=0, prefill_tokens=padded)
