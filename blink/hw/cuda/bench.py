@@ -211,9 +211,9 @@ def step_overheads(step_ns: int = 200_000, batch: int = 16) -> dict[str, Sample]
 
     The zero line is the mean period of a thousand replays queued on one stream.
     """
-    engine = NullEngine(lambda shape: (step_ns, 0.0))
+    engine = NullEngine(lambda shape: (step_ns, 0.0, 0.0))
     bare = _replay_period_ns(engine, batch)
-    log, _ = _decode_log(NullEngine(lambda shape: (step_ns, 0.0)), batch, 1500)
+    log, _ = _decode_log(NullEngine(lambda shape: (step_ns, 0.0, 0.0)), batch, 1500)
     decided, _, start, end, seen = log.T
     return {
         "step_overhead_ns": Sample.of(np.diff(decided) - bare),

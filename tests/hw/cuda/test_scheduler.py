@@ -32,7 +32,7 @@ MODES = {
 
 def engine() -> NullEngine:
     """A step takes long enough for a client to leave meanwhile."""
-    return NullEngine(lambda shape: (40_000, 0.0))
+    return NullEngine(lambda shape: (40_000, 0.0, 0.0))
 
 
 def config_of(modes: dict[int, int], window: int = 120, blocks: int = 80) -> GpuConfig:

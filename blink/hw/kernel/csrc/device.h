@@ -108,16 +108,6 @@ struct Report {
   u64 steps, prefills, tails;  // logged
 };
 
-// The running graph, for its gather and scatter kernels.
-struct Launch {
-  u64 launched;                // how many have been
-  u64 finished;                // the same, once the last one has finished
-  u64 start_ns[2], end_ns[2];  // of odd and of even launches: the one before is still to be logged
-  const u32* slots;
-  u32 count;
-  u32 graph;
-};
-
 // The last launch, which is logged once the next is under way: not between two steps.
 struct Pending {
   u64 decided_ns, launched_ns, seen_ns;  // seen: 0 until it has finished
@@ -125,19 +115,6 @@ struct Pending {
 };
 
 enum : u32 { FIRE_AND_FORGET = 0, TAIL_CHAIN = 1 };
-
-// What gather and scatter read: the same for a scheduler on the GPU and for one on the host.
-struct View {
-  const Request* requests;  // by slot, as are tables and counts
-  const u32* tables;
-  const u32* counts;
-  u32 table_blocks_max;
-  u32 scratch_block;
-  u8* ring;
-  Geometry geometry;
-  Launch* launch;
-  u32* tokens;  // by slot: what the graph leaves
-};
 
 struct Device {
   View view;  // first: the host reads it from here
@@ -179,22 +156,6 @@ struct Setup {
   const u32* prefill_batches;
   u32 token_bucket_count, prefill_batch_count;
   u32 modes[GRAPHS];
-};
-
-// Gives out zeroed memory; without a base it only counts.
-struct Bump {
-  u8* base;
-  u64 used;
-
-  template <class Item>
-  BLINK_FN Item* take(u64 count) {
-    Item* found = base ? reinterpret_cast<Item*>(base + used) : nullptr;
-    used = (used + count * sizeof(Item) + 15) / 16 * 16;
-    return found;
-  }
-  BLINK_FN u32* words(u64 count) { return take<u32>(count); }
-  BLINK_FN u64* longs(u64 count) { return take<u64>(count); }
-  BLINK_FN Request* requests(u64 count) { return take<Request>(count); }
 };
 
 }  // namespace blink
