@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Literal
 
 from blink.hw.clients import ClientLoop
 from blink.hw.cuda.bench import microbenchmarks
-from blink.hw.cuda.runtime import libraries
+from blink.hw.cuda.runtime import CudaError, libraries
 from blink.hw.cuda.server import Server, metal, server_of
 from blink.hw.recording import RanStep, tables_of
 from blink.model.errors import BadInput
@@ -56,9 +57,13 @@ class HwBackend:
         _check(setup)
         server = server_of(setup)
         try:
-            return self._serve(setup, server, commit, progress)
-        finally:
-            server.close()
+            record = self._serve(setup, server, commit, progress)
+        except BaseException:
+            with suppress(CudaError):  # a GPU that is lost gives nothing back; the cause is told
+                server.close()
+            raise
+        server.close()
+        return record
 
     def metal(self) -> dict[str, Any]:
         """Date, GPU, driver, CUDA and clocks."""

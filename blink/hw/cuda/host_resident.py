@@ -46,6 +46,7 @@ class HostResident:
         self._registered = [(self.memory.address, config.geometry.total_bytes)]
         self._launch = PinnedBytes(c.sizeof(Launch))
         self._tokens = PinnedBytes(4 * config.geometry.slots)
+        self._slots = PinnedBytes(4 * config.geometry.slots)
         self._grid = Grid.of(config.graph_cache, config.limits, config.context_tokens_max)
         self._stream = Stream()
         view = self._view()
@@ -75,11 +76,13 @@ class HostResident:
     def stop(self) -> None:
         """End both threads between two steps."""
         self._stopping.set()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
         self.scheduler.stop()
 
     def close(self) -> None:
-        """Give everything back."""
+        """Stop, and give everything back."""
+        self.stop()
         self.graphs.close()
         for each in self._execs.values():
             call("cudaGraphExecDestroy", each)
@@ -114,7 +117,8 @@ class HostResident:
         decided_ns = time.perf_counter_ns()
         launch = Launch.from_address(self._launch.pointer)
         launch.launched += 1
-        launch.slots, launch.count, launch.graph = c.addressof(slots), count, graph
+        c.memmove(self._slots.pointer, slots, 4 * count)
+        launch.slots, launch.count, launch.graph = self._slots.pointer, count, graph
         requests, tokens = self._prompts(slots[:count]) if graph == PREFILL_GRAPH else ((), 1)
         shape = self._grid.shape_of(graph, count, tokens)
         call("cudaGraphLaunch", self._execs[shape], self._stream.handle)

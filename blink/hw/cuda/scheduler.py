@@ -166,7 +166,9 @@ class GpuScheduler:
         upload(self._side, self._report.pointer + Report.stop.offset, [0], 4)
 
     def close(self) -> None:
-        """Give everything back. It must have stopped."""
+        """Stop, if it runs, and give everything back."""
+        if not self._stream.is_done():
+            self.stop()
         call("cudaGraphExecDestroy", self._own)
         self.graphs.close()
         self.engine.close()
@@ -183,7 +185,6 @@ class GpuScheduler:
         traceback: TracebackType | None,
     ) -> None:
         if error is None or not self._has_died():
-            self.stop()
             self.close()
 
     def _has_died(self) -> bool:

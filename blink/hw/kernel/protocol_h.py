@@ -37,10 +37,8 @@ _HEAD = """\
 
 #ifdef __CUDACC__
 #define BLINK_FN __host__ __device__
-#define BLINK_COLD __host__ __device__ __noinline__
 #else
 #define BLINK_FN
-#define BLINK_COLD
 #endif
 
 // NVRTC has no offsetof; g++ and nvcc have looked.

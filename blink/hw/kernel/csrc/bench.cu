@@ -49,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(SCHEDULER_THREADS, 1)
   __syncthreads();
   for (u32 at = 0; at < count; ++at) {
     const u64 began_ns = now_ns();
-    scheduler.look(threadIdx.x, SCHEDULER_THREADS, Block{});
+    Block{}.scan([&](u32 scanner, u32 scanners) { scheduler.look(scanner, scanners, Block{}); });
     __syncthreads();
     if (threadIdx.x == 0) ns[at] = now_ns() - began_ns;
   }

@@ -55,13 +55,16 @@ __device__ inline u64 now_ns() {
 
 // --- one block ---------------------------------------------------------------------------------------
 
-// A Team of the block's threads. The barrier is the unaligned one: the leader shares a warp with others, elsewhere in
-// the code.
+// A Team of the block's threads. The leader's warp has no part in what is shared: its other lanes would take their turn
+// before or after the leader, and everybody would wait twice as long. The barrier is the unaligned one, for the leader
+// stands elsewhere in the code than its lanes.
 struct Block {
   __device__ void meet() const { asm volatile("barrier.sync 0;" ::: "memory"); }
   __device__ u32 add(u32* count, u32 more) const { return atomicAdd(count, more); }
-  __device__ u32 rank() const { return threadIdx.x; }
-  __device__ u32 size() const { return SCHEDULER_THREADS; }
+  static constexpr u32 LEADERS_WARP = 32;
+
+  __device__ u32 rank() const { return threadIdx.x < LEADERS_WARP ? ~0u : threadIdx.x - LEADERS_WARP; }
+  __device__ u32 size() const { return SCHEDULER_THREADS - LEADERS_WARP; }
   __device__ bool shares(u32 count) const { return count > 1; }
   // A load that nobody waits for.
   __device__ void touch(const void* word) const {
@@ -71,7 +74,7 @@ struct Block {
 
   template <class Look>
   __device__ void scan(Look look) const {
-    look(threadIdx.x, SCHEDULER_THREADS);
+    if (threadIdx.x >= LEADERS_WARP) look(rank(), size());
   }
 };
 

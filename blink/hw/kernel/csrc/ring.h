@@ -326,7 +326,7 @@ struct SchedulerRing {
     held.ceilings[slot] = decodes ? (word & SAME_LIFE_MASK) | u64{limit} << TOKENS_SHIFT : 0;
   }
 
-  BLINK_COLD Status take(u32 slot, u64 word, Claimed* claimed) {
+  BLINK_FN Status take(u32 slot, u64 word, Claimed* claimed) {
     claimed->slot = slot;
     // All but the cancel word, which the front end may be writing.
     memory.read(geometry.descriptor(slot) + WORD_BYTES, &claimed->descriptor.arrival_ns, DESCRIPTOR_BYTES - WORD_BYTES);
@@ -345,12 +345,12 @@ struct SchedulerRing {
   }
 
   // Why the table does not allow this event.
-  BLINK_COLD Status cannot(u32 slot, u32 event) {
+  BLINK_FN Status cannot(u32 slot, u32 event) {
     if (held.words[slot] == 0) return Status::NOT_HELD;
     return step(held.words[slot], event, writer::SCHEDULER).status;
   }
 
-  BLINK_COLD Status cannot_advance(u32 slot, i64 count) {
+  BLINK_FN Status cannot_advance(u32 slot, i64 count) {
     if (held.words[slot] == 0) return Status::NOT_HELD;
     const Status status = step(held.words[slot], event::TOKENS, writer::SCHEDULER, count).status;
     return status == Status::OK ? Status::BEYOND_LIMIT : status;

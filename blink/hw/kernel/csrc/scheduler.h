@@ -15,7 +15,7 @@
 namespace blink {
 
 // Looks at this many slots at once: a thread does not wait for one word before it asks for the next.
-constexpr u32 SCAN_AHEAD = 16;
+constexpr u32 SCAN_AHEAD = 20;
 
 template <class Memory, class Engine>
 struct Scheduler {
@@ -156,7 +156,7 @@ struct Scheduler {
     go_on(prefill ? phase::RESUME : phase::CANCEL);
   }
 
-  BLINK_COLD void end_resume() {
+  BLINK_FN void end_resume() {
     for (u32 place = 0; place < state->filling.count; ++place) {
       request(state->filling[place]).recomputing = 0;
       state->running.push_back(state->filling[place]);
@@ -200,13 +200,13 @@ struct Scheduler {
     go_on(phase::SCAN);
   }
 
-  BLINK_COLD void begin_relaunch() {
+  BLINK_FN void begin_relaunch() {
     engine.tail_launch();
     state->window.relaunch();
     ring.begin_execution();
   }
 
-  BLINK_COLD void adopt(u32 slot) {
+  BLINK_FN void adopt(u32 slot) {
     Claimed claimed{};
     ring.forget(slot);
     const Status status = ring.adopt(slot, &claimed);
@@ -251,7 +251,7 @@ struct Scheduler {
   }
 
   // Heapsort: in place, without recursion, and never slow, however many prompts come at once.
-  BLINK_COLD void sort_claimed() {
+  BLINK_FN void sort_claimed() {
     u32* items = state->claimed.items;
     const u32 count = state->claimed.count;
     for (u32 root = count / 2; root-- > 0;) sift(items, root, count);
@@ -293,13 +293,13 @@ struct Scheduler {
     return each.tokens == each.output_tokens_max ? outcome::LENGTH : outcome::NONE;
   }
 
-  BLINK_COLD bool end(u32 slot, u32 outcome) {
+  BLINK_FN bool end(u32 slot, u32 outcome) {
     if (!ok(ring.complete(slot, outcome), slot)) return false;
     state->blocks.release(slot);
     return true;
   }
 
-  BLINK_COLD void forget_ended(Queue& batch) {
+  BLINK_FN void forget_ended(Queue& batch) {
     u32 kept = 0;
     for (u32 place = 0; place < batch.count; ++place)
       if (state->blocks.holds_any(batch[place])) batch.items[batch.first + kept++] = batch[place];
@@ -310,7 +310,7 @@ struct Scheduler {
     if (ok(ring.resume(slot), slot)) ++state->cursor;
   }
 
-  BLINK_COLD bool prefill(u32 count) {
+  BLINK_FN bool prefill(u32 count) {
     for (u32 place = 0; place < state->running.count; ++place)
       if (!ok(ring.pause(state->running[place]), state->running[place])) return false;
     for (u32 place = 0; place < count; ++place) {
@@ -340,7 +340,7 @@ struct Scheduler {
   }
 
   // The newest sequence stands still, without its blocks, first in line.
-  BLINK_COLD bool preempt() {
+  BLINK_FN bool preempt() {
     const u32 slot = state->running.pop_back();
     if (!ok(ring.pause(slot), slot)) return false;
     state->blocks.release(slot);
