@@ -49,7 +49,7 @@ struct DeviceMemory {
 
 __device__ inline u64 now_ns() {
   u64 ns;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns)::"memory");  // neither before nor after anything moves past it
   return ns;
 }
 
