@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -22,14 +23,27 @@ ROOT = Path(__file__).resolve().parents[3]
 MANY = 100_000
 
 
-def start(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.hw.cuda.process", *arguments],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts a process of process.py; none outlives its test."""
+    with ExitStack() as started:
+
+        def run(*arguments: str) -> subprocess.Popen[str]:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.hw.cuda.process", *arguments],
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            started.enter_context(process)
+            started.callback(process.kill)
+            return process
+
+        yield run
 
 
 def line_of(process: subprocess.Popen[str]) -> str:
@@ -64,28 +78,28 @@ def test_a_hundred_thousand_requests_leave_nothing(scheduler: GpuScheduler) -> N
     assert client.outcomes[Outcome.CANCELLED] > 0
 
 
-def test_a_front_end_in_another_process(scheduler: GpuScheduler) -> None:
+def test_a_front_end_in_another_process(scheduler: GpuScheduler, start: Start) -> None:
     process = start("front-end", export_ring(scheduler.ring.pointer).hex(), "500", "1")
     assert line_of(process) == "orphans 0"
     assert line_of(process) == "ended 500"
     assert process.wait() == 0
 
 
-def test_a_killed_front_end_leaks_nothing(scheduler: GpuScheduler) -> None:
+def test_a_killed_front_end_leaks_nothing(scheduler: GpuScheduler, start: Start) -> None:
     handle = export_ring(scheduler.ring.pointer).hex()
     killed = start("front-end", handle, "1000000", "1")
     assert line_of(killed) == "orphans 0"
     while scheduler.check().steps < 200:
         pass
     killed.kill()
-    killed.communicate()
+    killed.wait()
     heir = start("front-end", handle, "100", "2")
     assert line_of(heir).startswith("orphans ")
     assert line_of(heir) == "ended 100"
     assert heir.wait() == 0
 
 
-def test_a_hang_ends_in_a_clear_error() -> None:
+def test_a_hang_ends_in_a_clear_error(start: Start) -> None:
     process = start("hang")
     assert line_of(process).startswith("hung: no heartbeat for 0.5 s: the scheduler has launched 1")
     assert process.wait() == 1

@@ -51,7 +51,8 @@ extern "C" __global__ void __launch_bounds__(SCHEDULER_THREADS, 1)
     const u64 began_ns = now_ns();
     Block{}.scan([&](u32 scanner, u32 scanners) { scheduler.look(scanner, scanners, Block{}); });
     __syncthreads();
-    if (threadIdx.x == 0) ns[at] = now_ns() - began_ns;
+    // One that scans: the leader would read its clock before the others have begun.
+    if (threadIdx.x == Block::LEADERS_WARP) ns[at] = now_ns() - began_ns;
   }
 }
 
