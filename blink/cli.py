@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from blink import __version__, backends
-from blink.model.errors import BackendUnavailable, BadInput
+from blink.model.errors import BackendFailed, BackendUnavailable, BadInput
 
 EXIT_FAILED: Final = 1
 EXIT_BAD_INPUT: Final = 2
@@ -34,6 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for line in str(error).splitlines():
             print(f"blink: {line}", file=sys.stderr)
         return EXIT_BAD_INPUT
+    except BackendFailed as error:
+        print(f"blink: {error}", file=sys.stderr)
+        return EXIT_FAILED
     except BrokenPipeError:
         sys.stderr.close()
         return EXIT_FAILED

@@ -25,6 +25,10 @@ class BackendUnavailable(Exception):
     """The environment lacks what a backend needs; the message says how to install it."""
 
 
+class BackendFailed(Exception):
+    """A backend broke down while it ran: a device that is lost, a scheduler that hangs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One thing wrong with a scenario.

@@ -1,38 +1,13 @@
-"""The world: what each client will do, drawn once, and known to nobody inside the system."""
+"""The world's requests as sequences of the twin."""
 
 from __future__ import annotations
 
 from blink.model.random import RandomStreams
-from blink.model.request import Request, Truth
 from blink.model.setup import RunSetup
+from blink.model.world import requests_of
 from blink.sim.batch import Sequence
 
 
 def sequences(setup: RunSetup, streams: RandomStreams) -> list[Sequence]:
     """Return one sequence a request: what the system sees, and the truth with its faults."""
-    workload, faults = setup.workload, setup.faults
-    count = len(workload.arrival_ns)
-    after_tokens: list[int | None] = [None] * count
-    after_ns: list[int | None] = [None] * count
-    if faults.cancel_fraction:
-        rng = streams("faults.cancel")
-        tokens = rng.integers(1, faults.cancel_after_tokens_max, count, endpoint=True)
-        hit = rng.random(count) < faults.cancel_fraction
-        after_tokens = [int(n) if h else None for n, h in zip(tokens, hit, strict=True)]
-    if faults.timeout_fraction:
-        hit = streams("faults.timeout").random(count) < faults.timeout_fraction
-        after_ns = [faults.timeout_after_ns if h else None for h in hit]
-    limit = setup.ring.output_tokens_max
-    return [
-        Sequence(Request(index, arrival, prompt, limit), Truth(output, tokens, patience))
-        for index, (arrival, prompt, output, tokens, patience) in enumerate(
-            zip(
-                workload.arrival_ns.tolist(),
-                workload.input_tokens.tolist(),
-                workload.output_tokens.tolist(),
-                after_tokens,
-                after_ns,
-                strict=True,
-            )
-        )
-    ]
+    return [Sequence(request, truth) for request, truth in requests_of(setup, streams)]

@@ -12,12 +12,26 @@ import numpy as np
 
 from blink.hw.cuda.memory import CudaTransport, GpuMemory
 from blink.hw.cuda.null_engine import NullEngine
-from blink.hw.cuda.runtime import GpuBytes, Stream, call, capture, download, kernel
+from blink.hw.cuda.runtime import (
+    GpuBytes,
+    Stream,
+    call,
+    capture,
+    download,
+    instantiate,
+    kernel,
+)
 from blink.hw.cuda.scheduler import FIRE_AND_FORGET, GpuConfig, GpuScheduler
 from blink.hw.engine.port import GraphShape, Inputs
 from blink.model.policy import GraphCache, Limits
 from blink.model.scheduler import DECODE_GRAPH, PREFILL_GRAPH
-from blink.ring_protocol.constants import HEADER_BYTES, NO_TOKEN, SCHEDULER_THREADS
+from blink.ring_protocol.constants import (
+    HEADER_BYTES,
+    LAUNCH_WINDOW_MAX,
+    NO_TOKEN,
+    SCHEDULER_THREADS,
+    SLOT_METADATA_BYTES,
+)
 from blink.ring_protocol.descriptor import Descriptor
 from blink.ring_protocol.layout import Geometry
 from blink.ring_protocol.ports import Op, Publish, Read, Write
@@ -125,8 +139,7 @@ def _decode_log(engine: NullEngine, batch: int, output_tokens: int) -> tuple[Any
     with GpuScheduler(_config(), engine) as scheduler:
         scheduler.start()
         _submit(scheduler, batch, output_tokens)
-        while not _has_ended(scheduler, batch):
-            pass
+        _wait_until_completed(scheduler, batch)
         steps = [step for step in scheduler.steps() if step.graph == DECODE_GRAPH]
         tails = scheduler.tails_ns()
         scheduler.stop()
@@ -135,23 +148,47 @@ def _decode_log(engine: NullEngine, batch: int, output_tokens: int) -> tuple[Any
     return np.array([[getattr(step, name) for name in names] for step in full]), tails
 
 
-def _has_ended(scheduler: GpuScheduler, batch: int) -> bool:
-    report = scheduler.check()
-    served = int(report.prefills) == batch
-    return served and int(report.blocks_free) == scheduler.config.blocks_total
+def _wait_until_completed(scheduler: GpuScheduler, batch: int) -> None:
+    memory = GpuMemory(scheduler.ring.pointer, RING)
+    completed = False
+    while not completed:
+        scheduler.check()
+        metadata = memory.read(HEADER_BYTES, batch * SLOT_METADATA_BYTES)
+        states = set(metadata[::SLOT_METADATA_BYTES])
+        completed = states == {State.DECODE_COMPLETED}
 
 
 def _launches() -> dict[str, Sample]:
     """Fire-and-forget launches of a graph with one node, and tail relaunches."""
     log, tails = _decode_log(BareEngine(), 1, OUTPUT_TOKENS)
-    decided, launched, _, _, seen = log.T
     return {
-        "launch_call_ns": Sample.of(launched - decided),
-        "launch_to_seen_ns": Sample.of(seen - decided),
-        "empty_step_ns": Sample.of(np.diff(decided)),
+        **_device_launches(),
+        "empty_step_ns": Sample.of(np.diff(log[:, 0])),
         "tail_ns": Sample.of(tails),
         "host_launch_ns": _host_launches(),
     }
+
+
+def _device_launches() -> dict[str, Sample]:
+    """By a thread that does nothing else: the scheduler scans before it asks whether it is over."""
+    calls: list[int] = []
+    seen: list[int] = []
+    with GpuScheduler(_config(), BareEngine()) as scheduler:
+        stream, count = Stream(), LAUNCH_WINDOW_MAX
+        parts = GpuBytes(8 * count), GpuBytes(8 * count)
+        arguments = (scheduler.device_pointer, *(part.pointer for part in parts))
+        pointers = [c.c_void_p(each) for each in arguments]
+
+        def launch() -> None:
+            stream.launch(kernel("blink_time_launches"), 1, 1, *pointers, c.c_uint32(count))
+
+        own = instantiate(capture(stream, launch), stream)
+        for _ in range(20):
+            call("cudaGraphLaunch", own, stream.handle)
+            stream.wait()
+            for part, found in zip(parts, (calls, seen), strict=True):
+                found += memoryview(download(stream, part.pointer, part.size)).cast("Q")
+    return {"launch_call_ns": Sample.of(calls), "launch_to_seen_ns": Sample.of(seen)}
 
 
 def _host_launches() -> Sample:
@@ -174,9 +211,9 @@ def step_overheads(step_ns: int = 200_000, batch: int = 16) -> dict[str, Sample]
 
     The zero line is the mean period of a thousand replays queued on one stream.
     """
-    engine = NullEngine(lambda shape: (step_ns, 0.0))
+    engine = NullEngine(lambda shape: (step_ns, 0.0, 0.0))
     bare = _replay_period_ns(engine, batch)
-    log, _ = _decode_log(NullEngine(lambda shape: (step_ns, 0.0)), batch, 1500)
+    log, _ = _decode_log(NullEngine(lambda shape: (step_ns, 0.0, 0.0)), batch, 1500)
     decided, _, start, end, seen = log.T
     return {
         "step_overhead_ns": Sample.of(np.diff(decided) - bare),

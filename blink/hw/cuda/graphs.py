@@ -8,6 +8,7 @@ executables, used in turn: one that was just launched may not have retired yet.
 from __future__ import annotations
 
 import ctypes as c
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -24,6 +25,7 @@ from blink.hw.cuda.structs import GraphInputs, View
 from blink.hw.engine.port import Engine, GraphShape, Inputs
 from blink.model.errors import ModelDoesNotFit
 from blink.model.policy import GraphCache, Limits
+from blink.model.scheduler import DECODE_GRAPH
 from blink.ring_protocol.constants import GRAPH_EXECS
 
 GATHER_THREADS: Final = 128
@@ -67,6 +69,17 @@ class Grid:
                 shortest = tokens + 1
             fewest = batch + 1
         return found
+
+    def shape_of(self, graph: int, count: int, tokens: int) -> GraphShape:
+        """The shape that serves so many sequences of so many new tokens."""
+        if graph == DECODE_GRAPH:
+            return GraphShape(False, _bucket(self.decode_batches, count), 1)
+        batch = _bucket(self.prefill_batches, count)
+        return GraphShape(True, batch, _bucket(self.prompt_tokens, tokens))
+
+
+def _bucket(buckets: tuple[int, ...], size: int) -> int:
+    return buckets[bisect_left(buckets, size)]
 
 
 class InputArrays:

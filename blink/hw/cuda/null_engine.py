@@ -10,7 +10,7 @@ from blink.hw.cuda.runtime import Stream, capture, kernel
 from blink.hw.cuda.structs import GraphInputs
 from blink.hw.engine.port import GraphShape, Inputs
 
-StepNs = Callable[[GraphShape], tuple[int, float]]
+StepNs = Callable[[GraphShape], tuple[int, float, float]]
 
 
 def token_of(seed: int, index: int) -> int:
@@ -28,12 +28,13 @@ def token_of(seed: int, index: int) -> int:
 class NullEngine:
     """Spins for as long as a step takes.
 
-    step_ns: for a shape, ``(ns, ns for each token of context)``; by default nothing.
+    step_ns: for a shape, ``(ns, ns a token of context, ns a pair of tokens of the longest prompt,
+    for each prompt)``; by default nothing.
     """
 
     name = "null"
 
-    def __init__(self, step_ns: StepNs = lambda shape: (0, 0.0)) -> None:
+    def __init__(self, step_ns: StepNs = lambda shape: (0, 0.0, 0.0)) -> None:
         self._step_ns = step_ns
         self._stream: Stream | None = None
 
@@ -59,7 +60,7 @@ class NullEngine:
         """See Engine."""
         assert self._stream is not None, "prepare() comes first"
         stream = self._stream
-        fixed_ns, context_ns = self._step_ns(shape)
+        fixed_ns, context_ns, pair_ns = self._step_ns(shape)
         arrays = _pointers(shape, inputs)
 
         def work() -> None:
@@ -70,7 +71,8 @@ class NullEngine:
                 128,
                 arrays,
                 c.c_uint64(round(fixed_ns)),
-                c.c_uint64(round(context_ns * 1000)),
+                c.c_uint64(round(context_ns * 1_000)),
+                c.c_uint64(round(pair_ns * 1_000_000)),
             )
             after(int(stream.handle))
 

@@ -13,10 +13,10 @@ from functools import cache
 from typing import Any
 
 from blink.hw.cuda.compile import INSTALL, cubin
-from blink.model.errors import BackendUnavailable
+from blink.model.errors import BackendFailed, BackendUnavailable
 
 
-class CudaError(Exception):
+class CudaError(BackendFailed):
     """A call of CUDA's failed: our bug, or a device that is lost. Says which call, and how."""
 
 

@@ -33,7 +33,7 @@ from blink.hw.engine.port import Engine, GraphShape
 from blink.hw.host.core import fault_of
 from blink.hw.host.library import Config
 from blink.hw.kernel.status import Status
-from blink.model.errors import ModelDoesNotFit
+from blink.model.errors import BackendFailed, ModelDoesNotFit
 from blink.model.policy import GraphCache, Limits
 from blink.model.scheduler import DECODE_GRAPH, PREFILL_GRAPH
 from blink.ring_protocol.constants import GRAPH_EXECS, LAUNCH_WINDOW_MAX, SCHEDULER_THREADS
@@ -47,7 +47,7 @@ TAIL_CHAIN: Final = 1
 _Log = TypeVar("_Log", StepLog, PrefillLog)
 
 
-class SchedulerHung(Exception):
+class SchedulerHung(BackendFailed):
     """The scheduler's heart stands still: what the host knows of it."""
 
 
@@ -57,7 +57,8 @@ class GpuConfig:
 
     modes: how each kind of graph is launched. By default decode steps are fire-and-forget, so that
     the scheduler scans meanwhile, and prefills are tail-chained, so that they have the whole GPU
-    (docs/hardware.md has both measured). log_capacity: steps that are remembered.
+    (docs/hardware.md has both measured). log_capacity: steps that are remembered. hang_s: how long
+    its heart may stand still; longer than the longest prefill.
     """
 
     geometry: Geometry
@@ -70,6 +71,7 @@ class GpuConfig:
         default_factory=lambda: {DECODE_GRAPH: FIRE_AND_FORGET, PREFILL_GRAPH: TAIL_CHAIN}
     )
     log_capacity: int = 1 << 20
+    hang_s: float = 5.0
 
     @property
     def context_tokens_max(self) -> int:
@@ -93,9 +95,12 @@ class GpuScheduler:
         config: GpuConfig,
         engine: Engine,
         progress: Progress = lambda what, done, of: None,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config = config
         self.engine = engine
+        self._now_s = now_s
+        self._heartbeat, self._beat_s = 0, now_s()
         self.ring = GpuBytes(config.geometry.total_bytes)
         self._stream, self._side = Stream(), Stream()
         upload(self._side, self.ring.pointer, list(config.geometry.pack_header()), 1)
@@ -129,6 +134,7 @@ class GpuScheduler:
 
     def start(self) -> None:
         """Launch it. From now on it serves the ring by itself."""
+        self._beat_s = self._now_s()
         call("cudaGraphLaunch", self._own, self._stream.handle)
 
     def report(self) -> Report:
@@ -139,7 +145,7 @@ class GpuScheduler:
         return found
 
     def check(self) -> Report:
-        """Its report. Raises what has stopped it: a ProtocolViolation, or CudaError."""
+        """Its report. Raises what has stopped it: a ProtocolViolation, CudaError, SchedulerHung."""
         report = self.report()
         fault = Status(report.fault)
         if fault is Status.LAUNCH_REFUSED:
@@ -149,24 +155,30 @@ class GpuScheduler:
             )
         if fault is not Status.OK:
             raise fault_of(fault, report.fault_slot)
+        self._watch(report)
         return report
 
-    def stop(self, timeout_s: float = 5.0, now_s: Callable[[], float] = time.monotonic) -> None:
+    def _watch(self, report: Report) -> None:
+        """A scheduler that lives looks up every few microseconds, or its graph ends."""
+        now_s = self._now_s()
+        if report.heartbeat != self._heartbeat or not report.running:
+            self._heartbeat, self._beat_s = report.heartbeat, now_s
+        elif now_s - self._beat_s > self.config.hang_s:
+            raise SchedulerHung(f"no heartbeat for {self.config.hang_s:g} s: {_said(report)}")
+
+    def stop(self, timeout_s: float = 5.0) -> None:
         """Let it end between two steps. Raises SchedulerHung if it does not."""
         upload(self._side, self._report.pointer + Report.stop.offset, [1], 4)
-        deadline = now_s() + timeout_s
+        deadline = self._now_s() + timeout_s
         while not self._stream.is_done():
-            if now_s() > deadline:
-                report = self.report()
-                raise SchedulerHung(
-                    f"the scheduler does not stop: heartbeat {report.heartbeat}, "
-                    f"{report.launches_total} launches, {report.executions} executions; "
-                    "end this process: nothing else frees the GPU"
-                )
+            if self._now_s() > deadline:
+                raise SchedulerHung(f"it does not stop: {_said(self.report())}")
         upload(self._side, self._report.pointer + Report.stop.offset, [0], 4)
 
     def close(self) -> None:
-        """Give everything back. It must have stopped."""
+        """Stop, if it runs, and give everything back."""
+        if not self._stream.is_done():
+            self.stop()
         call("cudaGraphExecDestroy", self._own)
         self.graphs.close()
         self.engine.close()
@@ -183,7 +195,6 @@ class GpuScheduler:
         traceback: TracebackType | None,
     ) -> None:
         if error is None or not self._has_died():
-            self.stop()
             self.close()
 
     def _has_died(self) -> bool:
@@ -290,6 +301,13 @@ class GpuScheduler:
             self._side,
             lambda: self._side.launch(resident, 1, SCHEDULER_THREADS, pointer),
         )
+
+
+def _said(report: Report) -> str:
+    return (
+        f"the scheduler has launched {report.launches_total} graphs in {report.executions} "
+        f"executions, and seen {report.steps} end; only the end of this process frees the GPU"
+    )
 
 
 def _as_pointer(address: int) -> object:

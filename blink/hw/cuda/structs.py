@@ -55,6 +55,20 @@ class HeldSlots(c.Structure):
     _fields_ = [("words", _PTR), ("ceilings", _PTR), ("limits", _PTR)]
 
 
+class Launch(c.Structure):
+    """The running graph, for gather and scatter; times by odd and even launches."""
+
+    _fields_ = [
+        ("launched", _U64),
+        ("finished", _U64),
+        ("start_ns", _U64 * 2),
+        ("end_ns", _U64 * 2),
+        ("slots", _PTR),
+        ("count", _U32),
+        ("graph", _U32),
+    ]
+
+
 class View(c.Structure):
     """What gather and scatter read."""
 

@@ -103,6 +103,8 @@ _SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
     "blocks_free": (_U32, _PTR),
     "engine_sequence": (_U64, _PTR, _U32, _U64S, _U64),
     "engine_launched": (_U64, _PTR, _U32S, _U32S, _U32S, _U32S),
+    "engine_view": (None, _PTR, _PTR, _U64S, _U64S),
+    "engine_finish_with": (None, _PTR, _PTR),
     "engine_tail_launches": (_U64, _PTR),
     "engine_set_token": (None, _PTR, _U32, _U32),
     "engine_finish": (None, _PTR),

@@ -15,6 +15,7 @@ import ctypes as c
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Any
 
 from blink.hw.host.core import Core, fault_of
 from blink.hw.host.memory import SharedMemory
@@ -47,7 +48,6 @@ class Graph:
     """A graph that the scheduler has launched and waits for."""
 
     prefill: bool
-    exec_index: int
     sequences: tuple[Sequence, ...]
 
 
@@ -90,13 +90,23 @@ class HostThreads:
 
     def running(self) -> Graph | None:
         """The graph that waits to be finished, or None. Raises what stopped the scheduler."""
+        found = self.launched()
+        if found is None:
+            return None
+        graph, count, slots = found
+        return Graph(graph == PREFILL_GRAPH, tuple(self.sequence(slot) for slot in slots[:count]))
+
+    def launched(self) -> tuple[int, int, Any] | None:
+        """The same as numbers: which graph, how many sequences, and their slots.
+
+        The slots are a ctypes array of uint32 that the next call overwrites.
+        """
         graph, exec_index, count = c.c_uint32(), c.c_uint32(), c.c_uint32()
         launches = self._core.value("engine_launched", graph, exec_index, count, self._slots)
         if launches == self._finished:
             self._raise_fault()
             return None
-        sequences = tuple(self._sequence(slot) for slot in self._slots[: count.value])
-        return Graph(graph.value == PREFILL_GRAPH, exec_index.value, sequences)
+        return graph.value, count.value, self._slots
 
     def finish(self, tokens: Mapping[int, int]) -> None:
         """End the running graph: the next token by slot."""
@@ -104,6 +114,15 @@ class HostThreads:
             self._core.value("engine_set_token", slot, token)
         self._core.value("engine_finish")
         self._finished += 1
+
+    def finish_with(self, tokens: int) -> None:
+        """End the running graph: the address of the next tokens by slot, uint32 each."""
+        self._core.value("engine_finish_with", tokens)
+        self._finished += 1
+
+    def value(self, name: str, *arguments: Any) -> Any:
+        """Call a function of the core."""
+        return self._core.value(name, *arguments)
 
     def stop(self) -> None:
         """End the threads, between two steps. What the scheduler holds stays held."""
@@ -125,7 +144,8 @@ class HostThreads:
     ) -> None:
         self.stop()
 
-    def _sequence(self, slot: int) -> Sequence:
+    def sequence(self, slot: int) -> Sequence:
+        """One sequence of the running graph."""
         count = self._core.value("engine_sequence", slot, self._numbers, len(self._numbers))
         request_id, prompt_tokens, tokens, recomputing, *blocks = self._numbers[:count]
         return Sequence(slot, request_id, prompt_tokens, tokens, bool(recomputing), tuple(blocks))

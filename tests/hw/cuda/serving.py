@@ -7,6 +7,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from blink.hw.cuda.null_engine import token_of
+from blink.hw.cuda.scheduler import GpuConfig
+from blink.model.policy import GraphCache, Limits
 from blink.ring_protocol.constants import TOKEN_BYTES
 from blink.ring_protocol.descriptor import Sampling
 from blink.ring_protocol.errors import QueueFull
@@ -14,6 +16,23 @@ from blink.ring_protocol.front_end import BackPressure, FrontEnd, TokenReader, U
 from blink.ring_protocol.layout import Geometry
 from blink.ring_protocol.ports import Op, Transport
 from blink.ring_protocol.states import Outcome
+
+RING = Geometry(slots=64, prompt_tokens_max=24, output_tokens_max=12)
+LIMITS = Limits(batch_max=16, prefill_batch_max=4, prefill_tokens_max=64)
+GRAPHS = GraphCache(16, 24, (1, 2, 4, 8, 16), (8, 16, 24))
+
+
+def config_of(
+    modes: dict[int, int] | None = None,
+    *,
+    window: int = 120,
+    blocks: int = 80,
+    hang_s: float = 5.0,
+) -> GpuConfig:
+    asked = {"modes": modes} if modes else {}
+    return GpuConfig(
+        RING, LIMITS, blocks, 4, GRAPHS, window, log_capacity=1 << 16, hang_s=hang_s, **asked
+    )
 
 
 @dataclass

@@ -3,11 +3,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <memory>
+#include <cstdlib>
+#include <new>
 #include <vector>
 
 #include "memory.h"
-#include "scheduler.h"
+#include "team.h"
 
 namespace blink {
 
@@ -42,31 +43,40 @@ struct MailboxEngine {
   void tail_launch() const { box->tail_launches.fetch_add(1, std::memory_order_release); }
 };
 
-// Memory for everything, zeroed, in arrays that live as long as this.
-class Arrays {
+// One zeroed block of whole pages for everything that outlives an instance: a GPU may be shown it.
+class Block {
  public:
-  u32* words(u64 count) { return keep(u32s_, count); }
-  u64* longs(u64 count) { return keep(u64s_, count); }
-  Request* requests(u64 count) { return keep(requests_, count); }
+  explicit Block(const Config& config) {
+    Bump counting{nullptr, 0};
+    storage_of(config, counting);
+    held_slots_of(config, counting);
+    size_ = (counting.used + PAGE - 1) / PAGE * PAGE;
+    base_ = static_cast<u8*>(std::aligned_alloc(PAGE, size_));
+    if (!base_) throw std::bad_alloc();
+    std::memset(base_, 0, size_);
+    bump = Bump{base_, 0};
+  }
+  ~Block() { std::free(base_); }
+  Block(const Block&) = delete;
+
+  u8* base() const { return base_; }
+  u64 size() const { return size_; }
+
+  Bump bump{};
 
  private:
-  template <class Item>
-  static Item* keep(std::vector<std::unique_ptr<Item[]>>& kept, u64 count) {
-    kept.push_back(std::make_unique<Item[]>(count));
-    return kept.back().get();
-  }
-
-  std::vector<std::unique_ptr<u32[]>> u32s_;
-  std::vector<std::unique_ptr<u64[]>> u64s_;
-  std::vector<std::unique_ptr<Request[]>> requests_;
+  static constexpr u64 PAGE = REGION_ALIGNMENT_BYTES;
+  u8* base_;
+  u64 size_;
 };
 
 template <class Memory>
 struct Core {
   Core(const Config& config, Memory memory)
       : geometry(geometry_of(config.slots, config.prompt_tokens_max, config.output_tokens_max)),
-        state(storage_of(config, arrays)),
-        scheduler{{memory, geometry, held_slots_of(config, arrays)}, MailboxEngine{&box}, &state} {
+        block(config),
+        state(storage_of(config, block.bump)),
+        scheduler{{{memory, geometry, held_slots_of(config, block.bump)}, MailboxEngine{&box}, &state}} {
     fill(state, config);
     box.slots.resize(config.slots);
     box.tokens.resize(config.slots);
@@ -74,10 +84,10 @@ struct Core {
   Core(const Core&) = delete;
 
   Geometry geometry;
-  Arrays arrays;
+  Block block;
   Storage state;
   Mailbox box;
-  Scheduler<Memory, MailboxEngine> scheduler;
+  TeamScheduler<Memory, MailboxEngine> scheduler;
 };
 
 }  // namespace blink

@@ -269,6 +269,26 @@ u64 blink_engine_launched(void* handle, u32* graph, u32* exec_index, u32* count,
     return launches;
   });
 }
+// What gather and scatter need of this scheduler, for graphs that a host launches: its part of a View, and the block
+// that it all lies in.
+void blink_engine_view(void* handle, View* view, u64* base, u64* size) {
+  with(handle, [&](auto& core) {
+    const BlockPool& blocks = core.state.blocks;
+    *view =
+        View{core.state.requests, blocks.tables, blocks.counts, blocks.table_blocks_max, blocks.blocks_total, nullptr,
+             core.geometry,       nullptr,       nullptr};
+    *base = reinterpret_cast<u64>(core.block.base());
+    *size = core.block.size();
+  });
+}
+
+// Ends the running graph: its tokens, by slot.
+void blink_engine_finish_with(void* handle, const u32* tokens) {
+  with(handle, [&](auto& core) {
+    for (u32 row = 0; row < core.box.count; ++row) core.box.tokens[core.box.slots[row]] = tokens[core.box.slots[row]];
+    core.box.finished.store(core.box.launches.load(std::memory_order_acquire), std::memory_order_release);
+  });
+}
 u64 blink_engine_tail_launches(void* handle) {
   return with(handle, [](auto& core) { return core.box.tail_launches.load(std::memory_order_acquire); });
 }

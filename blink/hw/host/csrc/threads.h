@@ -32,7 +32,7 @@ class Barrier {
   std::atomic<u32> round_{0};
 };
 
-// One member of a team of threads (scheduler.h says what a Team is).
+// One member of a team of threads (team.h says what a Team is).
 struct Member {
   Barrier* barrier;
   u32 number, threads, scanners;
@@ -44,6 +44,8 @@ struct Member {
   u32 size() const { return threads; }
   // A meeting costs microseconds, and more if there are more threads than processors.
   bool shares(u32 count) const { return threads > 1 && count >= (contested ? 2 : 64); }
+
+  void touch(const void*) const {}
 
   template <class Look>
   void scan(Look look) const {

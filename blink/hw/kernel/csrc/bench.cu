@@ -18,7 +18,7 @@ struct Stopwatch {
   __device__ void tail_launch() {}
 };
 
-using Timed = Scheduler<DeviceMemory, Stopwatch>;
+using Timed = TeamScheduler<DeviceMemory, Stopwatch>;
 
 __device__ void begin(Timed& scheduler, Storage& storage, Device* device) {
   storage = device->storage;
@@ -49,9 +49,10 @@ extern "C" __global__ void __launch_bounds__(SCHEDULER_THREADS, 1)
   __syncthreads();
   for (u32 at = 0; at < count; ++at) {
     const u64 began_ns = now_ns();
-    scheduler.look(threadIdx.x, SCHEDULER_THREADS, Block{});
+    Block{}.scan([&](u32 scanner, u32 scanners) { scheduler.look(scanner, scanners, Block{}); });
     __syncthreads();
-    if (threadIdx.x == 0) ns[at] = now_ns() - began_ns;
+    // One that scans: the leader would read its clock before the others have begun.
+    if (threadIdx.x == Block::LEADERS_WARP) ns[at] = now_ns() - began_ns;
   }
 }
 
@@ -84,3 +85,25 @@ extern "C" __global__ void __launch_bounds__(SCHEDULER_THREADS, 1)
     team.meet();  // all have seen it
   }
 }
+
+// Fire-and-forget launches of a graph of one node, by a thread that does nothing but wait for its completion word:
+// what the call takes, and until it is seen. At most a window's launches; it must itself run as a device graph.
+extern "C" __global__ void blink_time_launches(Device* device, u64* call_ns, u64* seen_ns, u32 count) {
+  Launch& launch = device->launch;
+  launch.count = 0;
+  for (u32 at = 0; at < count; ++at) {
+    const u64 wanted = launch.launched + 1;
+    launch.launched = wanted;
+    __threadfence();
+    const u64 began_ns = now_ns();
+    cudaGraphLaunch(reinterpret_cast<cudaGraphExec_t>(device->decode_execs[at % GRAPH_EXECS]),
+                    cudaStreamGraphFireAndForget);
+    call_ns[at] = now_ns() - began_ns;
+    for (u64 found = 0; found != wanted;)
+      asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(found) : "l"(&launch.finished) : "memory");
+    seen_ns[at] = now_ns() - began_ns;
+  }
+}
+
+// The GPU's clock, for a host that wants to compare it with its own.
+extern "C" __global__ void blink_now(u64* ns) { *ns = now_ns(); }

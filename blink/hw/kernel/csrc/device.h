@@ -1,7 +1,7 @@
 // The core on a GPU: its memory, its engine, its team, and all that the host and the graphs see of it.
 #pragma once
 
-#include "scheduler.h"
+#include "team.h"
 
 namespace blink {
 
@@ -49,24 +49,32 @@ struct DeviceMemory {
 
 __device__ inline u64 now_ns() {
   u64 ns;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns)::"memory");  // neither before nor after anything moves past it
   return ns;
 }
 
 // --- one block ---------------------------------------------------------------------------------------
 
-// A Team of the block's threads. The barrier is the unaligned one: the leader shares a warp with others, elsewhere in
-// the code.
+// A Team of the block's threads. The leader's warp has no part in what is shared: its other lanes would take their turn
+// before or after the leader, and everybody would wait twice as long. The barrier is the unaligned one, for the leader
+// stands elsewhere in the code than its lanes.
 struct Block {
   __device__ void meet() const { asm volatile("barrier.sync 0;" ::: "memory"); }
   __device__ u32 add(u32* count, u32 more) const { return atomicAdd(count, more); }
-  __device__ u32 rank() const { return threadIdx.x; }
-  __device__ u32 size() const { return SCHEDULER_THREADS; }
+  static constexpr u32 LEADERS_WARP = 32;
+
+  __device__ u32 rank() const { return threadIdx.x < LEADERS_WARP ? ~0u : threadIdx.x - LEADERS_WARP; }
+  __device__ u32 size() const { return SCHEDULER_THREADS - LEADERS_WARP; }
   __device__ bool shares(u32 count) const { return count > 1; }
+  // A load that nobody waits for.
+  __device__ void touch(const void* word) const {
+    u32 unused;
+    asm volatile("ld.global.u32 %0, [%1];" : "=r"(unused) : "l"(word));
+  }
 
   template <class Look>
   __device__ void scan(Look look) const {
-    look(threadIdx.x, SCHEDULER_THREADS);
+    if (threadIdx.x >= LEADERS_WARP) look(rank(), size());
   }
 };
 
@@ -103,30 +111,13 @@ struct Report {
   u64 steps, prefills, tails;  // logged
 };
 
-// The running graph, for its gather and scatter kernels.
-struct Launch {
-  u64 launched;  // how many have been
-  u64 finished;  // the same, once the last one has finished
-  u64 decided_ns, launched_ns, start_ns, end_ns;
-  const u32* slots;
-  u32 count;
-  u32 graph;
+// The last launch, which is logged once the next is under way: not between two steps.
+struct Pending {
+  u64 decided_ns, launched_ns, seen_ns;  // seen: 0 until it has finished
+  u32 graph, count, tokens, exec_index;
 };
 
 enum : u32 { FIRE_AND_FORGET = 0, TAIL_CHAIN = 1 };
-
-// What gather and scatter read: the same for a scheduler on the GPU and for one on the host.
-struct View {
-  const Request* requests;  // by slot, as are tables and counts
-  const u32* tables;
-  const u32* counts;
-  u32 table_blocks_max;
-  u32 scratch_block;
-  u8* ring;
-  Geometry geometry;
-  Launch* launch;
-  u32* tokens;  // by slot: what the graph leaves
-};
 
 struct Device {
   View view;  // first: the host reads it from here
@@ -134,6 +125,7 @@ struct Device {
   Storage storage;
   Report* report;
   Launch launch;
+  Pending pending;
   u64 left_ns;  // when the last instance tail-launched itself and was about to end, or 0
   u64* tails;   // how long it then took the next to begin
   StepLog* steps;
@@ -167,22 +159,6 @@ struct Setup {
   const u32* prefill_batches;
   u32 token_bucket_count, prefill_batch_count;
   u32 modes[GRAPHS];
-};
-
-// Gives out zeroed memory; without a base it only counts.
-struct Bump {
-  u8* base;
-  u64 used;
-
-  template <class Item>
-  BLINK_FN Item* take(u64 count) {
-    Item* found = base ? reinterpret_cast<Item*>(base + used) : nullptr;
-    used = (used + count * sizeof(Item) + 15) / 16 * 16;
-    return found;
-  }
-  BLINK_FN u32* words(u64 count) { return take<u32>(count); }
-  BLINK_FN u64* longs(u64 count) { return take<u64>(count); }
-  BLINK_FN Request* requests(u64 count) { return take<Request>(count); }
 };
 
 }  // namespace blink

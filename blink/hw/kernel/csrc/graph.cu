@@ -56,7 +56,7 @@ __device__ void gather_sampling(const View& view, const GraphInputs& to, u32 row
 // One block a row.
 extern "C" __global__ void blink_gather(View view, GraphInputs to) {
   const u32 row = blockIdx.x;
-  if (row == 0 && threadIdx.x == 0) view.launch->start_ns = now_ns();
+  if (row == 0 && threadIdx.x == 0) view.launch->start_ns[view.launch->launched % 2] = now_ns();
   if (row >= view.launch->count) {
     gather_table(view, to, row, 0, 0);
     if (threadIdx.x == 0) {
@@ -80,29 +80,37 @@ extern "C" __global__ void blink_gather(View view, GraphInputs to) {
   }
 }
 
-// One block. The completion word is the last thing that a graph writes, and a release.
+// One block. The completion word is the last thing that a graph writes, and a release: to the GPU's own scheduler; one
+// on the host waits for the stream.
 extern "C" __global__ void blink_scatter(View view, GraphInputs from) {
   for (u32 row = threadIdx.x; row < view.launch->count; row += blockDim.x)
     view.tokens[view.launch->slots[row]] = static_cast<u32>(from.output[row]);
   __syncthreads();
   if (threadIdx.x == 0) {
-    view.launch->end_ns = now_ns();
-    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(&view.launch->finished), "l"(view.launch->launched)
+    view.launch->end_ns[view.launch->launched % 2] = now_ns();
+    asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(&view.launch->finished), "l"(view.launch->launched)
                  : "memory");
   }
 }
 
-// Takes `fixed_ns` and `context_ps` picoseconds for each token of context; a token follows from seed and position.
-extern "C" __global__ void blink_null_engine(GraphInputs in, u64 fixed_ns, u64 context_ps) {
+// Takes `fixed_ns`, `context_ps` picoseconds for each token of context, and `pair_fs` femtoseconds for each pair of
+// tokens of the longest prompt, for each prompt; a token follows from seed and position.
+extern "C" __global__ void blink_null_engine(GraphInputs in, u64 fixed_ns, u64 context_ps, u64 pair_fs) {
   const u64 started_ns = now_ns();
-  u64 context = 0;
-  for (u32 row = 0; row < in.batch; ++row) context += static_cast<u32>(in.positions[row]);
+  u64 context = 0, longest = 0, prompts = 0;
+  for (u32 row = 0; row < in.batch; ++row) {
+    const u32 length = static_cast<u32>(in.lengths[row]);
+    context += static_cast<u32>(in.positions[row]);
+    longest = max(longest, u64{length});
+    prompts += length > 0;
+  }
   for (u32 row = threadIdx.x; row < in.batch; row += blockDim.x) {
     u64 mixed = static_cast<u64>(in.seed[row]) * 4096 + static_cast<u32>(in.positions[row] + in.lengths[row]);
     mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9ull;
     mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebull;
     in.output[row] = static_cast<int>(mixed >> 33 | 1);
   }
-  const u64 wanted_ns = fixed_ns + context * context_ps / 1000;
+  const u64 pairs = prompts * longest * (longest + 1) / 2;
+  const u64 wanted_ns = fixed_ns + context * context_ps / 1000 + pairs * pair_fs / 1000000;
   while (now_ns() - started_ns < wanted_ns) __nanosleep(200);
 }

@@ -284,7 +284,8 @@ struct SchedulerRing {
 
   BLINK_FN Asked cancelled(u32 slot) {
     if (held.words[slot] == 0) return {Status::NOT_HELD, outcome::NONE};
-    return outcome_asked(memory.load_acquire(geometry.cancel(slot)), generation_of(held.words[slot]));
+    // The word says all that there is to know: nothing is read behind it.
+    return outcome_asked(memory.load_relaxed(geometry.cancel(slot)), generation_of(held.words[slot]));
   }
 
   BLINK_FN void read_prompt(u32 slot, u32 tokens, u32* to) {

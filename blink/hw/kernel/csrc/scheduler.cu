@@ -7,36 +7,49 @@
 
 namespace blink {
 
-// Launches what the host has captured. The leader's alone.
+// How often the leader asks for a running graph's completion word before it looks for work again. A new prompt can
+// start only when the graph has finished: to claim it some microseconds later costs nothing.
+constexpr u32 POLLS = 64;
+
+// Launches what the host has captured. The leader's alone; it lies in shared memory, as what it needs between two steps
+// has to: a load that misses costs half a microsecond.
 struct GraphEngine {
   Device* device;
+  u64 launched;
+  Pending pending;
+  u32 modes[GRAPHS];
+  u32 decode_count;  // whose executables these are
+  u64 decode_execs[GRAPH_EXECS];
   bool leaving;  // a fresh instance has been tail-launched: this one has to end
   u32 error;
 
   __device__ bool launch(u32 graph, u32 exec_index, const Queue& batch) {
+    const Pending before = pending;
+    pending = {now_ns(), 0, 0, graph, batch.count, 1, exec_index};
     Launch& launch = device->launch;
-    launch.decided_ns = now_ns();
     launch.slots = batch.items + batch.first;
     launch.count = batch.count;
     launch.graph = graph;
-    ++launch.launched;
+    launch.launched = ++launched;
+    const u64 exec = graph == graph::DECODE_GRAPH ? decode_exec(batch, exec_index) : prefill_exec(batch, exec_index);
     // Everything that the graph reads was written by this block, and lies behind a barrier of the leader's.
     __threadfence();
-    const u64 exec = graph == graph::DECODE_GRAPH ? decode_exec(batch) : prefill_exec(batch);
-    const bool chained = device->modes[graph] == TAIL_CHAIN;
-    start(reinterpret_cast<cudaGraphExec_t>(reinterpret_cast<u64*>(exec)[exec_index]),
-          chained ? cudaStreamGraphTailLaunch : cudaStreamGraphFireAndForget);
-    launch.launched_ns = now_ns();
+    const bool chained = modes[graph] == TAIL_CHAIN;
+    start(reinterpret_cast<cudaGraphExec_t>(exec), chained ? cudaStreamGraphTailLaunch : cudaStreamGraphFireAndForget);
+    pending.launched_ns = now_ns();
     if (chained) tail_launch();
+    log(before, launched - 1);
     return chained;
   }
 
-  __device__ bool finished() const {
-    u64 found;
-    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(found) : "l"(&device->launch.finished) : "memory");
-    if (found != device->launch.launched) return false;
-    __threadfence_system();
-    log_step();
+  __device__ bool finished() {
+    u64 found = 0;
+    for (u32 poll = 0; found != launched; ++poll) {
+      if (poll == POLLS) return false;
+      asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(found) : "l"(&device->launch.finished) : "memory");
+    }
+    __threadfence();
+    pending.seen_ns = now_ns();
     return true;
   }
 
@@ -47,54 +60,70 @@ struct GraphEngine {
     leaving = true;
   }
 
+  __device__ void enter(Device* from) {
+    device = from;
+    launched = from->launch.launched;
+    pending = from->pending;
+    for (u32 graph = 0; graph < GRAPHS; ++graph) modes[graph] = from->modes[graph];
+    decode_count = 0;
+    leaving = false;
+    error = 0;
+  }
+
+  __device__ void leave() {
+    if (pending.seen_ns) {
+      log(pending, launched);
+      pending.seen_ns = 0;
+    }
+    device->pending = pending;
+  }
+
  private:
   __device__ void start(cudaGraphExec_t exec, cudaStream_t how) {
     const u32 refused = static_cast<u32>(cudaGraphLaunch(exec, how));
     if (refused && !error) error = refused;
   }
 
-  __device__ u64 decode_exec(const Queue& batch) const {
-    return reinterpret_cast<u64>(device->decode_execs + device->decode_index[batch.count] * GRAPH_EXECS);
+  __device__ u64 decode_exec(const Queue& batch, u32 exec_index) {
+    if (decode_count != batch.count) {
+      decode_count = batch.count;
+      const u64* execs = device->decode_execs + device->decode_index[batch.count] * GRAPH_EXECS;
+      for (u32 at = 0; at < GRAPH_EXECS; ++at) decode_execs[at] = execs[at];
+    }
+    return decode_execs[exec_index];
   }
 
-  __device__ u64 prefill_exec(const Queue& batch) const {
-    const u32 column = device->tokens_index[longest(batch)];
-    const u32 place = device->prefill_index[batch.count] * device->token_buckets + column;
-    return reinterpret_cast<u64>(device->prefill_execs + place * GRAPH_EXECS);
-  }
-
-  __device__ u32 longest(const Queue& batch) const {
-    u32 found = 0;
-    for (u32 place = 0; place < batch.count; ++place)
-      found = max(found, device->view.requests[batch[place]].context_tokens());
-    return found;
-  }
-
-  __device__ void log_step() const {
-    const Launch& launch = device->launch;
-    const u64 place = device->report->steps % device->log_capacity;
-    const bool prefill = launch.graph == graph::PREFILL_GRAPH;
-    const Queue batch{const_cast<u32*>(launch.slots), 0, 0, launch.count};
-    device->steps[place] = {launch.decided_ns,
-                            launch.launched_ns,
-                            __ldcg(&launch.start_ns),
-                            __ldcg(&launch.end_ns),
-                            now_ns(),
-                            launch.graph,
-                            launch.count,
-                            prefill ? longest(batch) : 1,
-                            0};
-    for (u32 row = 0; prefill && row < batch.count; ++row) log_prefill(batch[row]);
-    ++device->report->steps;
-  }
-
-  __device__ void log_prefill(u32 slot) const {
+  __device__ u64 prefill_exec(const Queue& batch, u32 exec_index) {
     Report& report = *device->report;
-    device->prefills[report.prefills++ % device->log_capacity] = {device->view.requests[slot].request_id, report.steps};
+    pending.tokens = 0;
+    for (u32 place = 0; place < batch.count; ++place) {
+      const Request& each = device->view.requests[batch[place]];
+      pending.tokens = max(pending.tokens, each.context_tokens());
+      device->prefills[report.prefills++ % device->log_capacity] = {each.request_id, launched - 1};
+    }
+    const u32 column = device->tokens_index[pending.tokens];
+    const u32 place = device->prefill_index[batch.count] * device->token_buckets + column;
+    return device->prefill_execs[place * GRAPH_EXECS + exec_index];
+  }
+
+  // Logs a launch, the `number`-th, that has been seen to end.
+  __device__ void log(const Pending& step, u64 number) const {
+    if (!step.seen_ns) return;
+    const Launch& launch = device->launch;
+    device->steps[(number - 1) % device->log_capacity] = {step.decided_ns,
+                                                          step.launched_ns,
+                                                          __ldcg(launch.start_ns + number % 2),
+                                                          __ldcg(launch.end_ns + number % 2),
+                                                          step.seen_ns,
+                                                          step.graph,
+                                                          step.count,
+                                                          step.tokens,
+                                                          step.exec_index};
+    device->report->steps = number;
   }
 };
 
-using Resident = Scheduler<DeviceMemory, GraphEngine>;
+using Resident = TeamScheduler<DeviceMemory, GraphEngine>;
 
 // Writes what the host may see; the rest of the state goes to memory when the instance ends.
 __device__ void report_on(const Resident& scheduler, const Storage& storage, Device* device) {
@@ -131,6 +160,7 @@ __device__ void lead(Resident& scheduler, Storage& storage, Device* device) {
     if (storage.fault != Status::OK) break;
   }
   scheduler.dismiss(team);
+  scheduler.engine.leave();
   report_on(scheduler, storage, device);
   device->storage = storage;
   volatile Report& report = *device->report;
@@ -161,7 +191,7 @@ extern "C" __global__ void __launch_bounds__(SCHEDULER_THREADS, 1) blink_schedul
     scheduler.ring.memory = DeviceMemory{device->view.ring};
     scheduler.ring.geometry = device->view.geometry;
     scheduler.ring.held = device->held;
-    scheduler.engine = GraphEngine{device, false, 0};
+    scheduler.engine.enter(device);
     scheduler.state = &storage;
     enter(device);
   }
@@ -210,6 +240,7 @@ extern "C" __global__ void blink_setup(Setup setup, Device* device, u8* blob) {
                       bump.words(config.slots)};
   device->report = setup.report;
   device->launch = Launch{};
+  device->pending = Pending{};
   device->left_ns = 0;
   device->tails = setup.tails;
   device->steps = setup.steps;

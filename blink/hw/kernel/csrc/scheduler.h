@@ -1,23 +1,13 @@
 // The scheduler's loop, in C++17: blink/model/scheduler.py, step for step.
 //
 // It owns no thread and no clock; all that outlives an instance lies in Storage, in memory that the caller owns.
-// step() is one thread's, one thing at a time, as the reference does it. A GPU and a host's threads have a team
-// instead: its leader calls lead(), the others follow(), and a phase that has much to do is shared out; it ends in the
-// same state. An Engine has:
+// step() is one thread's, one thing at a time, as the reference does it; team.h shares phases out. An Engine has:
 //
 //   bool launch(u32 graph, u32 exec_index, const Queue& slots)   starts a captured graph on these sequences; whether
 //                                                                a fresh instance follows it (a tail launch)
 //   bool finished()                                              whether it has set its completion flag
 //   u32  token(u32 slot)                                         what it left for this sequence
 //   void tail_launch()                                           replaces the scheduler by a fresh instance
-//
-// and a Team:
-//
-//   void meet()                      waits for all; what one wrote before, all read after
-//   u32  add(u32* count, u32 more)   adds to a count that all share; returns what it was
-//   u32  rank(), size()              which member this is, of how many
-//   bool shares(u32 count)           whether so many pieces are worth a meeting
-//   void scan(look)                  calls look(scanner, scanners) for each logical scanner that is this member's
 #pragma once
 
 #include "storage.h"
@@ -25,7 +15,7 @@
 namespace blink {
 
 // Looks at this many slots at once: a thread does not wait for one word before it asks for the next.
-constexpr u32 SCAN_AHEAD = 16;
+constexpr u32 SCAN_AHEAD = 20;
 
 template <class Memory, class Engine>
 struct Scheduler {
@@ -156,109 +146,7 @@ struct Scheduler {
     if (state->fault == Status::OK) go_on(phase::SCAN);
   }
 
-  // --- by a team -----------------------------------------------------------------------------------
-
-  // The leader's next step, or, with the others, a whole phase.
-  template <class Team>
-  BLINK_FN void lead(Team team) {
-    if (state->fault != Status::OK) return;
-    if (!is_shared(team)) return step();
-    state->noted = state->step_blocks = 0;
-    if (state->phase == phase::RELAUNCH) begin_relaunch();
-    team.meet();
-    share(team);
-    team.meet();
-    if (state->fault == Status::OK) conclude();
-  }
-
-  // Another member's part of a phase; false when the team is dismissed.
-  template <class Team>
-  BLINK_FN bool follow(Team team) {
-    team.meet();
-    if (state->over) return false;
-    share(team);
-    team.meet();
-    return true;
-  }
-
-  template <class Team>
-  BLINK_FN void dismiss(Team team) {
-    state->over = 1;
-    team.meet();
-  }
-
- private:
-  template <class Team>
-  BLINK_FN bool is_shared(Team team) {
-    switch (state->phase) {
-      case phase::SCAN: return true;
-      case phase::PUBLISH: return state->cursor == 0 && team.shares(batch().count);
-      case phase::RESUME:
-      case phase::LAUNCH: return state->cursor == 0 && team.shares(state->running.count);
-      case phase::CANCEL: return state->cursor == 0 && team.shares(held_count());
-      case phase::RELAUNCH: return team.shares(ring.geometry.slots);
-      default: return false;
-    }
-  }
-
-  // Nobody changes what another member reads here: each writes its own slots and adds to counts.
-  template <class Team>
-  BLINK_FN void share(Team team) {
-    const u32 rank = team.rank(), size = team.size();
-    switch (state->phase) {
-      case phase::SCAN: return team.scan([&](u32 scanner, u32 scanners) { look(scanner, scanners, team); });
-      case phase::PUBLISH:
-        for (u32 place = rank; place < batch().count; place += size)
-          note(batch()[place], publish_token(batch()[place]), team);
-        return;
-      case phase::RESUME:
-        for (u32 place = rank; place < state->running.count; place += size)
-          ok(ring.resume(state->running[place]), place);
-        for (u32 place = rank; place < state->filling.count; place += size)
-          if (request(state->filling[place]).recomputing) ok(ring.resume(state->filling[place]), place);
-        return;
-      case phase::CANCEL:
-        for (u32 place = rank; place < held_count(); place += size)
-          note(held_at(place), wanted_end(held_at(place)), team);
-        return;
-      case phase::LAUNCH:
-        for (u32 place = rank; place < state->running.count; place += size)
-          if (const u32 lacking = blocks_short(state->running[place])) team.add(&state->step_blocks, lacking);
-        return;
-      case phase::RELAUNCH:
-        for (u32 slot = rank; slot < ring.geometry.slots; slot += size) adopt(slot);
-    }
-  }
-
-  template <class Team>
-  BLINK_FN void note(u32 slot, u32 outcome, Team team) {
-    state->ends[slot] = outcome;
-    if (outcome != outcome::NONE) team.add(&state->noted, 1);
-  }
-
-  // What is left of a shared phase is the leader's.
-  BLINK_FN void conclude() {
-    switch (state->phase) {
-      case phase::SCAN: return end_scan();
-      case phase::PUBLISH:
-        for (u32 place = 0; state->noted && place < batch().count; ++place) {
-          const u32 slot = batch()[place];
-          if (state->ends[slot] != outcome::NONE && !end(slot, state->ends[slot])) return;
-        }
-        return end_publish();
-      case phase::RESUME: return end_resume();
-      case phase::CANCEL:
-        for (u32 place = 0; state->noted && place < held_count();) {
-          const u32 outcome = state->ends[held_at(place)];
-          if (outcome == outcome::NONE) ++place;
-          else if (!end_held(place, outcome)) return;
-        }
-        return go_on(phase::LAUNCH);
-      case phase::LAUNCH: return launch(state->step_blocks);
-      case phase::RELAUNCH: return go_on(phase::SCAN);
-    }
-  }
-
+ protected:
   BLINK_FN Queue& batch() const { return state->graph == graph::PREFILL_GRAPH ? state->filling : state->running; }
 
   BLINK_FN void end_publish() {

@@ -35,6 +35,7 @@ struct Storage {
   Queue claimed;      // what this scan has claimed; count is added to by several threads
   u32* ends;          // by slot: how it ends, of a phase that is shared out
   u32 noted;          // how many of them do
+  u32 asked;          // how many want to end before the next step
   u32 step_blocks;    // KV blocks that the next decode step lacks
   u32 over;           // the team is dismissed
   u32 graph;          // which one runs, or NO_GRAPH
@@ -46,6 +47,29 @@ struct Storage {
   GraphCache graphs;
   Limits limits;
   LaunchWindow window;
+};
+
+// The running graph, for its gather and scatter kernels.
+struct Launch {
+  u64 launched;                // how many have been
+  u64 finished;                // the same, once the last one has finished
+  u64 start_ns[2], end_ns[2];  // of odd and of even launches: the one before is still to be logged
+  const u32* slots;
+  u32 count;
+  u32 graph;
+};
+
+// What gather and scatter read: the same for a scheduler on the GPU and for one on the host.
+struct View {
+  const Request* requests;  // by slot, as are tables and counts
+  const u32* tables;
+  const u32* counts;
+  u32 table_blocks_max;
+  u32 scratch_block;
+  u8* ring;
+  Geometry geometry;
+  Launch* launch;
+  u32* tokens;  // by slot: what the graph leaves
 };
 
 // All that a scheduler is made of. The lists of captured shapes are ascending.
@@ -64,6 +88,22 @@ BLINK_FN inline u32 table_blocks_of(const Config& from) {
   const u32 blocks = (from.prompt_tokens_max + from.output_tokens_max) / from.block_tokens + 1;
   return blocks < from.blocks_total ? blocks : from.blocks_total;
 }
+
+// Gives out zeroed memory; without a base it only counts.
+struct Bump {
+  u8* base;
+  u64 used;
+
+  template <class Item>
+  BLINK_FN Item* take(u64 count) {
+    Item* found = base ? reinterpret_cast<Item*>(base + used) : nullptr;
+    used = (used + count * sizeof(Item) + 15) / 16 * 16;
+    return found;
+  }
+  BLINK_FN u32* words(u64 count) { return take<u32>(count); }
+  BLINK_FN u64* longs(u64 count) { return take<u64>(count); }
+  BLINK_FN Request* requests(u64 count) { return take<Request>(count); }
+};
 
 // `arrays` gives zeroed memory: words(count), longs(count), requests(count). It is asked for the same whatever it
 // returns, so that one which only counts says how much is needed.
