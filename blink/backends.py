@@ -32,7 +32,7 @@ class MetalBackend(Backend, Protocol):
     """A backend that is a real machine, and can say what it is made of."""
 
     def metal(self) -> dict[str, Any]:
-        """``date`` (YYYY-MM-DD), ``gpu``, ``driver``, ``cuda``: texts; ``clocks_mhz``: by name."""
+        """``date`` (YYYY-MM-DD), ``gpu``, ``driver``, ``cuda``: texts; clocks as ``NAME_mhz``."""
 
     def microbenchmarks(self, progress: Callable[[str], None]) -> dict[str, Timing]:
         """What single things cost, at least those of ``blink.model.profile.MICROBENCHMARKS``.

@@ -165,24 +165,21 @@ def validate(options: argparse.Namespace) -> int:
     places = _places(options, "metal", "twin")
     microbenchmarks = metal.microbenchmarks(announce)
     done = []
-    for spec in specs:
+    for spec, place in zip(specs, places, strict=True):
         with Progress(spec.runs) as progress:
             ran = steps.on_metal(spec, metal, progress.advance, progress.finish)
         done += [(spec, *each) for each in ran]
+        _keep(place, "metal", spec, [result for result, _ in ran])
     measured = steps.measure(
         metal, microbenchmarks, done, name=name, command=shlex.join(["blink", *options.words])
     )
     announce("the same runs in the twin")
     pairs, measured = steps.compare(done, measured)
-    _check_invariants(pairs)
     if out is not None:
         steps.write_profile(out, measured)
         announce(f"profile {name} written to {out}")
     for spec, place in zip(specs, places, strict=True):
-        if place is not None:
-            mine = [pair for pair in pairs if pair.spec is spec]
-            _write(place / "metal", spec.scenario, [pair.metal for pair in mine])
-            _write(place / "twin", spec.scenario, [pair.twin for pair in mine])
+        _keep(place, "twin", spec, [pair.twin for pair in pairs if pair.spec is spec])
     found: dict[str, Any] = {"machine": machine, "profile": name}
     found["microbenchmarks"] = machine_rows(microbenchmarks, machine["gpu"])
     found |= document(pairs)
@@ -193,12 +190,14 @@ def validate(options: argparse.Namespace) -> int:
     return _failed(found)
 
 
-def _check_invariants(pairs: Sequence[Any]) -> None:
+def _keep(place: Path | None, name: str, spec: Any, results: Sequence[Any]) -> None:
+    """Check the invariants of every record, and write it, if it is to be kept, at once."""
     from blink.testing.invariants import violations
 
-    for pair in pairs:
-        for each in (pair.metal, pair.twin):
-            each.record.violations = violations(each.record)
+    for result in results:
+        result.record.violations = violations(result.record)
+    if place is not None:
+        _write(place / name, spec.scenario, results)
 
 
 def _failed(document: dict[str, Any]) -> int:

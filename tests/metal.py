@@ -65,7 +65,7 @@ class FakeMetal(SimBackend):
             "gpu": "NVIDIA H200",
             "driver": "580.0",
             "cuda": "13.0",
-            "clocks_mhz": {"sm": 1980},
+            "sm_clock_max_mhz": 1980,
         }
 
     def microbenchmarks(self, progress: Callable[[str], None]) -> dict[str, Timing]:

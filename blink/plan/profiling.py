@@ -54,14 +54,28 @@ def profile_of(
         {
             "schema": 1,
             "name": name,
-            **{key: machine[key] for key in ("date", "gpu", "driver", "cuda", "clocks_mhz")},
+            **{key: machine[key] for key in ("date", "gpu", "driver", "cuda")},
+            "clocks_mhz": clocks_mhz(machine),
             "commit": commit,
             "command": command,
-            "microbenchmarks": dict(microbenchmarks),
+            "microbenchmarks": {name: _positive(each) for name, each in microbenchmarks.items()},
             "control": control_of(measured),
             "steps": steps_of(measured),
         }
     )
+
+
+def clocks_mhz(machine: Mapping[str, Any]) -> dict[str, int]:
+    """The clocks among what a machine says of itself: every key that ends in ``_mhz``."""
+    return {key.removesuffix("_mhz"): each for key, each in machine.items() if key[-4:] == "_mhz"}
+
+
+def _positive(timing: Timing) -> Timing:
+    """A difference of two clocks may come out below 0; a profile holds durations."""
+    found = timing.copy()
+    for name in ("p50", "p99", "mean"):
+        found[name] = max(0.0, timing[name])
+    return found
 
 
 # --- control ---------------------------------------------------------------------------------
@@ -176,18 +190,31 @@ def _by_context(graph: int, steps: list[tuple[int, int]]) -> list[Document]:
 
 
 def _prefill_rows(group: Iterable[Measured]) -> list[Document]:
+    """By captured shape: what a record counts is prompts, or padding too; the graph is the same."""
     by_shape: dict[tuple[int, int], list[int]] = {}
-    for _, record in group:
-        steps = record.steps
-        first = record.requests.first_step
-        prompts = np.bincount(first[first != ABSENT], minlength=len(steps))
-        for row in np.flatnonzero((steps.kind == STEP_PREFILL) & (prompts > 0)):
-            shape = (_captured(int(prompts[row])), int(steps.prefill_tokens[row]))
-            by_shape.setdefault(shape, []).append(int(steps.end_ns[row] - steps.start_ns[row]))
+    for setup, record in group:
+        steps, graphs = record.steps, graph_cache(setup)
+        gpu_ns = steps.end_ns - steps.start_ns
+        for row, prompts in _prompts(record).items():
+            padded = graphs.prefill(prompts) if graphs else sum(prompts)
+            shape = (_captured(len(prompts)), padded)
+            by_shape.setdefault(shape, []).append(int(gpu_ns[row]))
     return [
         {"batch": batch, "tokens": tokens, "ns": float(np.median(ns)), "count": len(ns)}
         for (batch, tokens), ns in sorted(by_shape.items())
     ]
+
+
+def _prompts(record: RunRecord) -> dict[int, list[int]]:
+    """The prompts of each prefill, tokens, by the step's row.
+
+    A recomputation after a preemption gives nobody a first token, and is left out.
+    """
+    requests, found = record.requests, dict[int, list[int]]()
+    for row, tokens in zip(requests.first_step.tolist(), requests.input_tokens, strict=True):
+        if row != ABSENT and record.steps.kind[row] == STEP_PREFILL:
+            found.setdefault(row, []).append(int(tokens))
+    return found
 
 
 def _captured(prompts: int) -> int:

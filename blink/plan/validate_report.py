@@ -15,7 +15,7 @@ from blink.model.hardware import gpu as gpu_sku
 from blink.model.hardware import link as link_sku
 from blink.model.profile import Timing
 from blink.model.scenario import judge
-from blink.plan.profiling import AIMS, error_of, metrics_of, step_figures
+from blink.plan.profiling import AIMS, clocks_mhz, error_of, metrics_of, step_figures
 from blink.plan.validate import Pair, Row
 
 FACTOR_FROM: Final = 9.0
@@ -194,8 +194,9 @@ def print_titled(console: Console, title: str, table: Table) -> None:
 
 def describe(machine: Mapping[str, Any]) -> Text:
     """One line of what the machine is."""
-    clocks = ", ".join(f"{name} {mhz} MHz" for name, mhz in machine["clocks_mhz"].items())
-    return Text(f"{machine['gpu']}, driver {machine['driver']}, CUDA {machine['cuda']}, {clocks}")
+    clocks = [f"{name} {mhz} MHz" for name, mhz in clocks_mhz(machine).items()]
+    said = (machine["gpu"], f"driver {machine['driver']}", f"CUDA {machine['cuda']}", *clocks)
+    return Text(", ".join(said))
 
 
 def _run_table(run: Row) -> Table:
