@@ -9,6 +9,7 @@ import pytest
 
 from blink.model import profile
 from blink.model.profile import Profile, RecordedRun
+from blink.plan.hardware_page import BEGIN, END, NOTHING, page_text
 from blink.plan.profiling import AIMS
 from blink.plan.validate import recorded_rows
 
@@ -49,6 +50,17 @@ def test_a_profile_is_found_by_its_files_name(path: Path) -> None:
     assert measured.runs
     if path != EXAMPLE:
         assert profile.lookup(path.stem) == measured
+
+
+def test_the_page_has_every_run_and_keeps_its_prose() -> None:
+    page = f"Before.\n\n{BEGIN}\noutdated\n{END}\n\nAfter.\n"
+    measured = profile.read(EXAMPLE)
+    text = page_text(page, [measured], ROOT)
+    assert text.startswith("Before.") and text.endswith("After.\n") and "outdated" not in text
+    assert text.count("`specs/hardware/") == len(measured.runs)
+    assert "| one pass over 4096 slots | 2.70 | 3.24 | 3.44 | 3.50 |" in text
+    assert page_text(text, [measured], ROOT) == text
+    assert NOTHING in page_text(text, [], ROOT)
 
 
 @pytest.mark.canary
