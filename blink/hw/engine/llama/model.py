@@ -1,9 +1,8 @@
-"""The decoder, in one screen: everything but the matrix products is behind ``ops.Ops``."""
+"""The decoder, in one screen: what it computes with is behind ``ops.Ops``."""
 
 from __future__ import annotations
 
 import torch
-from torch.nn.functional import linear
 
 from blink.hw.engine.llama.config import ModelConfig
 from blink.hw.engine.llama.ops import Batch, Cache, Heads, Ops
@@ -33,18 +32,19 @@ class Decoder:
                 normed = ops.norm(x, layer.attention_norm, eps)
             else:
                 normed = ops.add_norm(x, delta, layer.attention_norm, eps)
-            qkv = linear(normed, layer.qkv, layer.qkv_bias)
+            qkv = ops.linear(normed, layer.qkv, layer.qkv_bias)
             attended = ops.attend(batch, qkv, layer, cache, self._heads)
-            delta = linear(attended, layer.output, layer.output_bias)
+            delta = ops.linear(attended, layer.output, layer.output_bias)
             delta = self._mlp(ops.add_norm(x, delta, layer.mlp_norm, eps), layer)
         assert delta is not None, "a model has a layer"
-        return linear(ops.last_norm(batch, x, delta, weights.norm, eps), weights.head)
+        return ops.linear(ops.last_norm(batch, x, delta, weights.norm, eps), weights.head)
 
     def step(self, batch: Batch) -> None:
         """One token a row, into ``batch.output``."""
         self._ops.sample(batch, self.logits(batch))
 
     def _mlp(self, x: torch.Tensor, layer: Layer) -> torch.Tensor:
+        ops = self._ops
         if layer.router is None or self._config.experts is None:
-            return linear(self._ops.gate(linear(x, layer.gate_up)), layer.down)
-        return self._ops.mix(x, linear(x, layer.router), layer, self._config.experts)
+            return ops.linear(ops.gated(x, layer.gate_up), layer.down)
+        return ops.mix(x, ops.linear(x, layer.router), layer, self._config.experts)

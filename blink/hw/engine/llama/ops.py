@@ -1,4 +1,4 @@
-"""What a decoder needs beside matrix products, as a port with two implementations.
+"""What a decoder computes with, as a port with two implementations.
 
 ``reference.py`` is plain torch, readable and the oracle; ``kernels/`` is Triton, for speed. The
 tests hold one against the other.
@@ -78,7 +78,7 @@ class Ops(Protocol):
     def last_norm(
         self, batch: Batch, x: torch.Tensor, delta: torch.Tensor, weight: torch.Tensor, eps: float
     ) -> torch.Tensor:
-        """[B, hidden]: norm of ``x + delta`` at each row's last valid token (padding: its first)."""
+        """[B, hidden]: norm of ``x + delta`` at each row's last valid token, or its first."""
 
     def attend(
         self, batch: Batch, qkv: torch.Tensor, layer: Layer, cache: Cache, heads: Heads
@@ -89,8 +89,13 @@ class Ops(Protocol):
         to its position, and itself. ``qkv`` is [N, qkv_width], and may be overwritten.
         """
 
-    def gate(self, gate_up: torch.Tensor) -> torch.Tensor:
-        """[N, W] of [N, 2 W]: SiLU of the first half times the second."""
+    def linear(
+        self, x: torch.Tensor, matrix: torch.Tensor, bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """[N, out] of [N, in], a matrix [out, in] and a bias [out]."""
+
+    def gated(self, x: torch.Tensor, gate_up: torch.Tensor) -> torch.Tensor:
+        """[N, W]: SiLU of the product with the first W rows times that with the others."""
 
     def mix(
         self, x: torch.Tensor, router_logits: torch.Tensor, layer: Layer, experts: Experts

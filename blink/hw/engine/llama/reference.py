@@ -61,9 +61,15 @@ class ReferenceOps:
         _write(batch, positions, k, v, cache)
         return _attention(batch, positions, q, cache, heads).view(rows * tokens, -1)
 
-    def gate(self, gate_up: torch.Tensor) -> torch.Tensor:
+    def linear(
+        self, x: torch.Tensor, matrix: torch.Tensor, bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """See Ops."""
-        gate, up = gate_up.chunk(2, dim=-1)
+        return linear(x, matrix, bias)
+
+    def gated(self, x: torch.Tensor, gate_up: torch.Tensor) -> torch.Tensor:
+        """See Ops."""
+        gate, up = linear(x, gate_up).chunk(2, dim=-1)
         return silu(gate) * up
 
     def mix(
@@ -74,8 +80,7 @@ class ReferenceOps:
         mixed = torch.zeros_like(x)
         for number in range(experts.count):
             token, place = torch.where(chosen == number)
-            wide = self.gate(linear(x[token], layer.gate_up[number]))
-            part = linear(wide, layer.down[number]) * weights[token, place, None].to(x.dtype)
+            part = linear(self.gated(x[token], layer.gate_up[number]), layer.down[number]) * weights[token, place, None].to(x.dtype)
             mixed.index_add_(0, token, part)
         return mixed
 
@@ -101,7 +106,7 @@ def route(router_logits: torch.Tensor, experts: Experts) -> tuple[torch.Tensor, 
 
 
 def _valid(batch: Batch) -> torch.Tensor:
-    """bool [B, T]: whether there is a token."""
+    """Whether, in a bool [B, T], there is a token."""
     tokens = torch.arange(batch.tokens.shape[1], device=batch.tokens.device)
     return tokens < batch.lengths[:, None]
 

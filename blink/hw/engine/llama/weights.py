@@ -69,7 +69,7 @@ class Source(Protocol):
 
 
 class RandomSource:
-    """Normal numbers from a seed; norms are one. The same seed gives the same on one device type."""
+    """Normal numbers from a seed; norms are one. A seed gives the same on one kind of device."""
 
     def __init__(self, seed: int, device: torch.device) -> None:
         self._generator = torch.Generator(device).manual_seed(seed)

@@ -14,8 +14,9 @@ import triton.language as tl
 def decode(
     qkv, q_norm, k_norm, rope, keys, values, tables, positions, lengths, out,
     parts, maxima, sums, arrived, eps, scale, table_width, last_angle,
-    KV_HEADS: tl.constexpr, GROUP: tl.constexpr, GROUP_PAD: tl.constexpr, D: tl.constexpr,
-    HALF_PAD: tl.constexpr, D_PAD: tl.constexpr, BLOCK_TOKENS: tl.constexpr, TILE: tl.constexpr,
+    KV_HEADS: tl.constexpr, GROUP: tl.constexpr, GROUP_PAD: tl.constexpr,
+    GROUP_TRUE_PAD: tl.constexpr, D: tl.constexpr, HALF_PAD: tl.constexpr, D_PAD: tl.constexpr,
+    BLOCK_TOKENS: tl.constexpr, TILE: tl.constexpr,
     SPLITS: tl.constexpr, NORMED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Grid (B, KV_HEADS, SPLITS): a row's query heads of one key head, over a part of its blocks.
@@ -34,35 +35,35 @@ def decode(
     wide = tl.arange(0, D_PAD)
     out_at = ((row * KV_HEADS + head) * GROUP + group)[:, None] * D + wide[None, :]
     out_inside = (group < GROUP)[:, None] & (wide < D)[None, :]
-    if tl.load(lengths + row) == 0:
+    half = tl.arange(0, HALF_PAD)
+    half_inside = half < D // 2
+    token = qkv + row * (GROUP + 2) * KV_HEADS * D
+    # Loads that wait for nothing come first: the kernel is a chain of latencies.
+    length, position = tl.load(lengths + row), tl.load(positions + row)
+    q_at = token + (head * GROUP + group)[:, None] * D + half[None, :]
+    q_inside = (group < GROUP)[:, None] & half_inside[None, :]
+    q_low, q_high = _halves(q_at, q_inside, D)
+    k_at = token + (GROUP * KV_HEADS + head) * D + half[None, :]
+    k_low, k_high = _halves(k_at, half_inside[None, :], D)
+    v = tl.load(token + ((GROUP + 1) * KV_HEADS + head) * D + wide, mask=wide < D, other=0.0)
+    if length == 0:
         if part == 0:
             tl.store(out + out_at, tl.zeros_like(out_at).to(out.dtype.element_ty), mask=out_inside)
         return
-    position = tl.load(positions + row)
     tiles = tl.cdiv(position, TILE)
     tiles_a_part = tl.maximum(tl.cdiv(tiles, SPLITS), 1)
     active = tl.maximum(tl.cdiv(tiles, tiles_a_part), 1)
     if part >= active:
         return
 
-    half = tl.arange(0, HALF_PAD)
-    half_inside = half < D // 2
-    token = qkv + row * (GROUP + 2) * KV_HEADS * D
     angle = rope + tl.minimum(position, last_angle) * D + half
-    cos = tl.load(angle, mask=half_inside, other=0.0)
-    sin = tl.load(angle + D // 2, mask=half_inside, other=0.0)
-    q_at = token + (head * GROUP + group)[:, None] * D + half[None, :]
-    q_inside = (group < GROUP)[:, None] & half_inside[None, :]
-    q_low, q_high = _turned(
-        q_at, q_inside, q_norm + half[None, :], half_inside[None, :], cos[None, :], sin[None, :],
-        eps, D, NORMED,
-    )  # fmt: skip
-    k_at = token + (GROUP * KV_HEADS + head) * D + half[None, :]
-    k_low, k_high = _turned(
-        k_at, half_inside[None, :], k_norm + half[None, :], half_inside[None, :], cos[None, :],
-        sin[None, :], eps, D, NORMED,
-    )  # fmt: skip
-    v = tl.load(token + ((GROUP + 1) * KV_HEADS + head) * D + wide, mask=wide < D, other=0.0)
+    cos = tl.load(angle, mask=half_inside, other=0.0)[None, :]
+    sin = tl.load(angle + D // 2, mask=half_inside, other=0.0)[None, :]
+    if NORMED:
+        q_low, q_high = _normed(q_low, q_high, q_norm + half, half_inside, eps, D)
+        k_low, k_high = _normed(k_low, k_high, k_norm + half, half_inside, eps, D)
+    q_low, q_high = _turned(q_low, q_high, cos, sin)
+    k_low, k_high = _turned(k_low, k_high, cos, sin)
 
     table = tables + row * table_width
     if part == 0:
@@ -107,8 +108,10 @@ def decode(
         tl.debug_barrier()  # all threads' stores, then one thread's release
         if tl.atomic_add(arrived + row * KV_HEADS + head, 1, sem="acq_rel") < active - 1:
             return
-        mixed, total = _gathered(parts, maxima, sums, first, active, GROUP, D, group, wide)
+        _gather(parts, maxima, sums, out, first, active, row * KV_HEADS + head,
+                GROUP, GROUP_TRUE_PAD, D, D_PAD, SPLITS)  # fmt: skip
         tl.store(arrived + row * KV_HEADS + head, 0)
+        return
     tl.store(out + out_at, (mixed / total[:, None]).to(out.dtype.element_ty), mask=out_inside)
 
 
@@ -134,21 +137,23 @@ def prompt_rope(
     angle = rope + tl.minimum(position, last_angle) * D + half
     cos = tl.load(angle, mask=half_inside, other=0.0)
     sin = tl.load(angle + D // 2, mask=half_inside, other=0.0)
+    cos, sin = cos[None, :], sin[None, :]
     token = qkv + place * (GROUP + 2) * KV_HEADS * D
     group = tl.arange(0, GROUP_PAD)
     q_at = token + (head * GROUP + group)[:, None] * D + half[None, :]
     q_inside = (group < GROUP)[:, None] & half_inside[None, :]
-    low, high = _turned(
-        q_at, q_inside, q_norm + half[None, :], half_inside[None, :], cos[None, :], sin[None, :],
-        eps, D, NORMED,
-    )  # fmt: skip
+    low, high = _halves(q_at, q_inside, D)
+    if NORMED:
+        low, high = _normed(low, high, q_norm + half, half_inside, eps, D)
+    low, high = _turned(low, high, cos, sin)
     tl.store(q_at, low, mask=q_inside)
     tl.store(q_at + D // 2, high, mask=q_inside)
     k_at = token + (GROUP * KV_HEADS + head) * D + half[None, :]
     inside = half_inside[None, :]
-    low, high = _turned(
-        k_at, inside, k_norm + half[None, :], inside, cos[None, :], sin[None, :], eps, D, NORMED
-    )
+    low, high = _halves(k_at, inside, D)
+    if NORMED:
+        low, high = _normed(low, high, k_norm + half, half_inside, eps, D)
+    low, high = _turned(low, high, cos, sin)
     tl.store(k_at, low, mask=inside)
     tl.store(k_at + D // 2, high, mask=inside)
     if step < length:
@@ -162,20 +167,31 @@ def prompt_rope(
 
 
 @triton.jit
-def _turned(
-    at, inside, weight, weight_inside, cos, sin, eps, D: tl.constexpr, NORMED: tl.constexpr
-):
-    """Both halves of heads [rows, D / 2], normed if the model norms them, turned by the angles."""
-    kind = at.dtype.element_ty
-    low = tl.load(at, mask=inside, other=0.0).to(tl.float32)
-    high = tl.load(at + D // 2, mask=inside, other=0.0).to(tl.float32)
-    if NORMED:
-        squares = tl.sum(low * low, 1) + tl.sum(high * high, 1)
-        shrink = tl.rsqrt(squares / D + eps)[:, None]
-        low_weight = tl.load(weight, mask=weight_inside, other=0.0).to(tl.float32)
-        high_weight = tl.load(weight + D // 2, mask=weight_inside, other=0.0).to(tl.float32)
-        low = ((low * shrink).to(kind).to(tl.float32) * low_weight).to(kind).to(tl.float32)
-        high = ((high * shrink).to(kind).to(tl.float32) * high_weight).to(kind).to(tl.float32)
+def _halves(at, inside, D: tl.constexpr):
+    """Both halves of heads, [rows, D / 2] each."""
+    low = tl.load(at, mask=inside, other=0.0)
+    return low, tl.load(at + D // 2, mask=inside, other=0.0)
+
+
+@triton.jit
+def _normed(low, high, weight, inside, eps, D: tl.constexpr):
+    """RMS norm of heads, rounded as the plain functions round."""
+    kind = low.dtype
+    low, high = low.to(tl.float32), high.to(tl.float32)
+    squares = tl.sum(low * low, 1) + tl.sum(high * high, 1)
+    shrink = tl.rsqrt(squares / D + eps)[:, None]
+    low_weight = tl.load(weight, mask=inside, other=0.0).to(tl.float32)[None, :]
+    high_weight = tl.load(weight + D // 2, mask=inside, other=0.0).to(tl.float32)[None, :]
+    low = (low * shrink).to(kind).to(tl.float32) * low_weight
+    high = (high * shrink).to(kind).to(tl.float32) * high_weight
+    return low.to(kind), high.to(kind)
+
+
+@triton.jit
+def _turned(low, high, cos, sin):
+    """Heads by the angles of their position."""
+    kind = low.dtype
+    low, high = low.to(tl.float32), high.to(tl.float32)
     return (low * cos - high * sin).to(kind), (high * cos + low * sin).to(kind)
 
 
@@ -192,24 +208,29 @@ def _leave(
 
 
 @triton.jit
-def _gathered(parts, maxima, sums, first, active, GROUP: tl.constexpr, D: tl.constexpr, group, wide):
-    """All parts together. Part 0 has a score, so the maximum is a number from the first step on.
+def _gather(
+    parts, maxima, sums, out, first, active, pair,
+    GROUP: tl.constexpr, GROUP_PAD: tl.constexpr, D: tl.constexpr, D_PAD: tl.constexpr,
+    SPLITS: tl.constexpr,
+):  # fmt: skip
+    """All parts together, loaded at once: one after the other they would cost a latency each.
 
-    Loads pass by the first-level cache (.cg), which other multiprocessors' stores do not reach.
+    Part 0 has a score, so the maximum is a number. Loads pass by the first-level cache (.cg), which
+    other multiprocessors' stores do not reach.
     """
-    known = group < GROUP
-    inside = known[:, None] & (wide < D)[None, :]
-    greatest = tl.full(group.shape, float("-inf"), tl.float32)
-    total = tl.zeros(group.shape, tl.float32)
-    mixed = tl.zeros((group.shape[0], wide.shape[0]), tl.float32)
-    for slot in range(first, first + active):
-        maximum = tl.load(maxima + slot * GROUP + group, mask=known, other=0.0, cache_modifier=".cg")
-        greater = tl.maximum(greatest, maximum)
-        shrink, share = tl.exp(greatest - greater), tl.exp(maximum - greater)
-        at = (slot * GROUP + group)[:, None] * D + wide[None, :]
-        part = tl.load(parts + at, mask=inside, other=0.0, cache_modifier=".cg")
-        mixed = mixed * shrink[:, None] + part * share[:, None]
-        add = tl.load(sums + slot * GROUP + group, mask=known, other=1.0, cache_modifier=".cg")
-        total = total * shrink + add * share
-        greatest = greater
-    return mixed, total
+    slot, group, wide = tl.arange(0, SPLITS), tl.arange(0, GROUP_PAD), tl.arange(0, D_PAD)
+    at = (first + slot)[:, None] * GROUP + group[None, :]
+    known = (slot < active)[:, None] & (group < GROUP)[None, :]
+    maximum = tl.load(maxima + at, mask=known, other=float("-inf"), cache_modifier=".cg")
+    total = tl.load(sums + at, mask=known, other=0.0, cache_modifier=".cg")
+    inside = known[:, :, None] & (wide < D)[None, None, :]
+    at = at[:, :, None] * D + wide[None, None, :]
+    mixed = tl.load(parts + at, mask=inside, other=0.0, cache_modifier=".cg")
+    greatest = tl.max(maximum, 0)
+    greatest = tl.where(group < GROUP, greatest, 0.0)
+    share = tl.exp(maximum - greatest[None, :])
+    total = tl.where(group < GROUP, tl.sum(total * share, 0), 1.0)
+    mixed = tl.sum(mixed * share[:, :, None], 0) / total[:, None]
+    at = (pair * GROUP + group)[:, None] * D + wide[None, :]
+    inside = (group < GROUP)[:, None] & (wide < D)[None, :]
+    tl.store(out + at, mixed.to(out.dtype.element_ty), mask=inside)

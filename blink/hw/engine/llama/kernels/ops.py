@@ -10,17 +10,23 @@ from typing import Any, Final
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import linear, scaled_dot_product_attention
 from triton import cdiv, next_power_of_2
 
 from blink.hw.engine.llama.config import Experts
-from blink.hw.engine.llama.kernels import attention, experts as expert_kernels, rows, sampling
+from blink.hw.engine.llama.kernels import attention, matmul, rows, sampling
+from blink.hw.engine.llama.kernels import experts as expert_kernels
 from blink.hw.engine.llama.ops import Batch, Cache, Heads
 from blink.hw.engine.llama.weights import Layer
 
 PROGRAMS: Final = 512
 """parts into which a decode step's attention is divided: about two rounds of an H200's 132 x 2"""
 SPLITS_MAX: Final = 32
+PROGRAMS_MIN: Final = 128
+"""programs that a product is divided into at least: an H200 has 132 multiprocessors"""
+MATRIX_ROWS, MATRIX_DEPTH = 64, 128
+"""tile of a matrix; four of them in flight hide the memory's latency (measured)"""
+FEW_ROWS, SEVERAL_ROWS, LARGE_MATRIX = 32, 64, 50_000_000
 COLUMNS: Final = 1024
 CHUNK: Final = 2048
 """tokens of the vocabulary that one sampling program sees"""
@@ -81,11 +87,22 @@ class TritonOps:
             return self._decode(batch, qkv, layer, cache, heads)
         return self._prompt(batch, qkv, layer, cache, heads)
 
-    def gate(self, gate_up: torch.Tensor) -> torch.Tensor:
+    def linear(
+        self, x: torch.Tensor, matrix: torch.Tensor, bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """See Ops."""
-        count, width = gate_up.shape[0], gate_up.shape[1] // 2
-        out = self._room(count, width, like=gate_up)
-        rows.gate[(count, cdiv(width, COLUMNS))](gate_up, out, W=width, BLOCK=COLUMNS)
+        if not _is_read_bound(x, matrix):
+            return linear(x, matrix, bias)
+        return self._few_rows(x, matrix, bias, len(matrix))
+
+    def gated(self, x: torch.Tensor, gate_up: torch.Tensor) -> torch.Tensor:
+        """See Ops."""
+        count, width = len(x), len(gate_up) // 2
+        if _is_read_bound(x, gate_up):
+            return self._few_rows(x, gate_up, None, width)
+        out = self._room(count, width, like=x)
+        grid = (count, cdiv(width, COLUMNS))
+        rows.gate[grid](linear(x, gate_up), out, W=width, BLOCK=COLUMNS)
         return out
 
     def mix(
@@ -135,6 +152,22 @@ class TritonOps:
             BLOCK=CHUNK, **sizes,
         )  # fmt: skip
 
+    def _few_rows(
+        self, x: torch.Tensor, matrix: torch.Tensor, bias: torch.Tensor | None, width: int
+    ) -> torch.Tensor:
+        """Product, or gated product where the matrix is twice as high as ``width``."""
+        (count, depth), tiles = x.shape, len(matrix) // MATRIX_ROWS
+        splits = _splits(tiles, depth)
+        pad = max(NARROWEST, next_power_of_2(count))
+        out = self._room(count, width, like=x)
+        parts = self._room(tiles * splits * MATRIX_ROWS * pad if splits > 1 else 1)
+        matmul.few_rows[(tiles, splits)](
+            x, matrix, matrix if bias is None else bias, out, parts, self._zeros(tiles), count,
+            N=width, K=depth, M_PAD=pad, COLUMNS=MATRIX_ROWS, DEPTH=MATRIX_DEPTH, SPLITS=splits,
+            BIASED=bias is not None, GATED=width < len(matrix), num_stages=4,
+        )  # fmt: skip
+        return out
+
     def _norm(
         self, x: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor, eps: float
     ) -> torch.Tensor:
@@ -156,7 +189,9 @@ class TritonOps:
         left = pairs * splits * (heads.heads // heads.kv_heads)
         sizes = _head_sizes(heads, layer, cache)
         sizes |= {"TILE": self._tile, "SPLITS": splits, "PRECISION": _precision(qkv)}
+        sizes["GROUP_TRUE_PAD"] = sizes["GROUP_PAD"]
         sizes["GROUP_PAD"] = max(NARROWEST, sizes["GROUP_PAD"])
+        sizes["num_stages"] = 2
         attention.decode[(count, heads.kv_heads, splits)](
             qkv, *_head_norms(layer), cache.rope, cache.keys, cache.values,
             batch.block_tables, batch.positions, batch.lengths, out,
@@ -239,6 +274,25 @@ def _head_norms(layer: Layer) -> tuple[torch.Tensor, torch.Tensor]:
     if layer.q_norm is None or layer.k_norm is None:
         return layer.attention_norm, layer.attention_norm
     return layer.q_norm, layer.k_norm
+
+
+def _is_read_bound(x: torch.Tensor, matrix: torch.Tensor) -> bool:
+    """Whether our product is to be preferred to cuBLAS's: few rows, and whole tiles.
+
+    Measured on an H200, fp16, K = 4096, 14336: up to 16 rows ours is 1 to 20 % faster on every
+    matrix of Llama-3-8B, at 64 rows on those of 50 million elements and more.
+    """
+    few = len(x) <= FEW_ROWS or (len(x) <= SEVERAL_ROWS and matrix.numel() >= LARGE_MATRIX)
+    whole = len(matrix) % MATRIX_ROWS == 0 and matrix.shape[1] % MATRIX_DEPTH == 0
+    return few and whole and x.dtype != torch.float32
+
+
+def _splits(tiles: int, depth: int) -> int:
+    """Into how many parts the sum is divided, so that there is a program for each multiprocessor."""
+    splits = 1
+    while tiles * splits < PROGRAMS_MIN and depth % (2 * splits * MATRIX_DEPTH) == 0:
+        splits *= 2
+    return splits
 
 
 def _precision(like: torch.Tensor) -> str:
