@@ -59,7 +59,7 @@ class ReferenceOps:
         angles = cache.rope[positions.clamp(0, len(cache.rope) - 1)]
         q, k = _turn(q, angles), _turn(k, angles)
         _write(batch, positions, k, v, cache)
-        return _attention(batch, positions, q, cache, heads).view(rows * tokens, -1)
+        return _attention(batch, positions, q, cache, heads).reshape(rows * tokens, -1)
 
     def linear(
         self, x: torch.Tensor, matrix: torch.Tensor, bias: torch.Tensor | None = None

@@ -197,8 +197,9 @@ def _turned(low, high, cos, sin):
 
 @triton.jit
 def _leave(
-    parts, maxima, sums, mixed, greatest, total, slot, GROUP: tl.constexpr, D: tl.constexpr, group, wide
-):
+    parts, maxima, sums, mixed, greatest, total, slot,
+    GROUP: tl.constexpr, D: tl.constexpr, group, wide,
+):  # fmt: skip
     """A part's unfinished softmax, for the part that comes last."""
     inside = (group < GROUP)[:, None] & (wide < D)[None, :]
     at = (slot * GROUP + group)[:, None] * D + wide[None, :]

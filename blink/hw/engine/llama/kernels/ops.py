@@ -134,22 +134,27 @@ class TritonOps:
         """See Ops."""
         count, vocab = logits.shape
         chunks = cdiv(vocab, CHUNK)
-        maxima, chunk_waits = self._room(count, chunks), self._room(count, chunks, dtype="float64")
+        groups = chunks * CHUNK // sampling.GROUP_TOKENS
+        maxima, peaks = self._room(count, chunks), self._room(count, groups)
         max_ids, chunk_ids = (self._room(count, chunks, dtype="int32") for _ in range(2))
+        chunk_waits = self._room(count, chunks, dtype="float64")
+        chunk_weights = self._room(count, chunks, dtype="int64")
         waits = self._room(count, vocab, dtype="float64")
         weights = self._room(count, vocab, dtype="int64")
-        sizes = {"CHUNKS_PAD": next_power_of_2(chunks), "num_warps": 8}
+        pad = next_power_of_2(chunks)
         sampling.greatest[(count, chunks)](
-            logits, maxima, max_ids, vocab, chunks, BLOCK=CHUNK, num_warps=8
+            logits, maxima, max_ids, peaks, vocab, chunks, BLOCK=CHUNK, num_warps=8
         )
         sampling.race[(count, chunks)](
             logits, batch.temperature, batch.seed, batch.positions, batch.lengths, maxima,
-            waits, weights, chunk_waits, chunk_ids, vocab, chunks, BLOCK=CHUNK, **sizes,
+            waits, weights, chunk_waits, chunk_ids, chunk_weights, vocab, chunks,
+            CHUNKS_PAD=pad, BLOCK=CHUNK, num_warps=8,
         )  # fmt: skip
         sampling.choose[(count,)](
-            logits, batch.temperature, batch.top_k, batch.top_p, maxima, max_ids,
-            waits, weights, chunk_waits, chunk_ids, batch.output, vocab, chunks,
-            BLOCK=CHUNK, **sizes,
+            logits, batch.temperature, batch.top_k, batch.top_p, maxima, max_ids, peaks,
+            waits, weights, chunk_waits, chunk_ids, chunk_weights,
+            self._room(count, groups, dtype="int32"), batch.output, vocab, chunks, groups,
+            CHUNKS_PAD=pad, GROUPS_PAD=next_power_of_2(groups), num_warps=16,
         )  # fmt: skip
 
     def _few_rows(
