@@ -33,7 +33,9 @@ def inputs(rows: int, new: int, **given: Any) -> Inputs:
     return Inputs(**arrays)
 
 
-def prompt(texts: list[list[int]], tables: Any, new: int, **given: Any) -> tuple[GraphShape, Inputs]:
+def prompt(
+    texts: list[list[int]], tables: Any, new: int, **given: Any
+) -> tuple[GraphShape, Inputs]:
     """A prefill of these texts, padded to ``new`` tokens; an empty text is a padding row."""
     tokens = np.zeros((len(texts), new), np.int32)
     for row, text in zip(tokens, texts, strict=True):
@@ -64,6 +66,8 @@ def tables(rows: int, seed: int = 0) -> Any:
 
 def opened(model: str, weights: str | None = None, **options: Any) -> Any:
     """An engine on the CPU in float32, prepared."""
-    engine = open_engine(model, weights=weights, **({"dtype": "float32", "device": "cpu"} | options))
+    engine = open_engine(
+        model, weights=weights, **({"dtype": "float32", "device": "cpu"} | options)
+    )
     engine.prepare(BLOCKS, BLOCK_TOKENS)
     return engine

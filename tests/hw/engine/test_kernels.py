@@ -65,7 +65,9 @@ def test_rows() -> None:
     last = (given, x, delta, weight, 1e-5)
     assert near(ours.last_norm(*last), PLAIN.last_norm(*last))
     left, right = x.clone(), x.clone()
-    assert near(ours.add_norm(left, delta, weight, 1e-5), PLAIN.add_norm(right, delta, weight, 1e-5))
+    assert near(
+        ours.add_norm(left, delta, weight, 1e-5), PLAIN.add_norm(right, delta, weight, 1e-5)
+    )
     assert torch.equal(left, right)
     assert near(ours.gated(x, normal(90, 80)), PLAIN.gated(x, normal(90, 80)))
 

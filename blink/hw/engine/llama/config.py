@@ -252,7 +252,9 @@ class _Reader:
     def check(self, config: ModelConfig) -> None:
         """What must hold between fields."""
         if config.heads % config.kv_heads:
-            raise self._bad("num_key_value_heads", f"must divide num_attention_heads, {config.heads}")
+            raise self._bad(
+                "num_key_value_heads", f"must divide num_attention_heads, {config.heads}"
+            )
         if config.head_dim % 2:
             raise self._bad("head_dim", f"must be even, not {config.head_dim}")
 

@@ -159,7 +159,7 @@ class LlamaEngine:
 
 def _device(name: str) -> torch.device:
     if name not in ("cpu", "cuda"):
-        raise BadModel("engine", "device", f'{name} is not {_either(("cpu", "cuda"))}')
+        raise BadModel("engine", "device", f"{name} is not {_either(('cpu', 'cuda'))}")
     if name == "cuda" and not torch.cuda.is_available():
         raise BackendUnavailable(
             "the llama engine found no NVIDIA GPU that torch can use (nvidia-smi shows what there"

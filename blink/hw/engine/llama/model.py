@@ -13,7 +13,12 @@ class Decoder:
     """A model with its cache: tokens in, logits of the next token out."""
 
     def __init__(
-        self, config: ModelConfig, weights: Weights, ops: Ops, cache: torch.Tensor, rope: torch.Tensor
+        self,
+        config: ModelConfig,
+        weights: Weights,
+        ops: Ops,
+        cache: torch.Tensor,
+        rope: torch.Tensor,
     ) -> None:
         """``cache``: [layers, 2, blocks + 1, kv_heads, block_tokens, head_dim], 2: keys, values."""
         self._config = config

@@ -80,7 +80,9 @@ class ReferenceOps:
         mixed = torch.zeros_like(x)
         for number in range(experts.count):
             token, place = torch.where(chosen == number)
-            part = linear(self.gated(x[token], layer.gate_up[number]), layer.down[number]) * weights[token, place, None].to(x.dtype)
+            part = linear(
+                self.gated(x[token], layer.gate_up[number]), layer.down[number]
+            ) * weights[token, place, None].to(x.dtype)
             mixed.index_add_(0, token, part)
         return mixed
 

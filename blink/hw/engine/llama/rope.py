@@ -29,8 +29,6 @@ def frequencies(config: ModelConfig) -> torch.Tensor:
 def _llama3(plain: torch.Tensor, scaling: Llama3Scaling) -> torch.Tensor:
     """Llama 3.1's rule: how often a wave turns within the original context decides."""
     turns = scaling.original_tokens * plain / (2 * math.pi)
-    ramp = (turns - scaling.low_freq_factor) / (
-        scaling.high_freq_factor - scaling.low_freq_factor
-    )
+    ramp = (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
     kept = ramp.clamp(0, 1)  # 0: stretched by the factor, 1: as it was
     return (1 - kept) * plain / scaling.factor + kept * plain

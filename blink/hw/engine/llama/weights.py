@@ -119,9 +119,7 @@ def load_weights(
         embedding=embedding,
         layers=tuple(_layer(config, make, index) for index in range(config.layers)),
         norm=make.one("model.norm.weight", config.hidden),
-        head=embedding
-        if config.tied
-        else make.one("lm_head.weight", config.vocab, config.hidden),
+        head=embedding if config.tied else make.one("lm_head.weight", config.vocab, config.hidden),
     )
 
 

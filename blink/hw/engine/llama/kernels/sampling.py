@@ -159,9 +159,7 @@ def _list(listed, group_keys, bound):
     """Write down the groups whose greatest is not below the bound; how many there are."""
     taken = (group_keys >= bound).to(tl.int32)
     tl.debug_barrier()  # everyone has read the last list
-    tl.store(
-        listed + tl.cumsum(taken) - 1, tl.arange(0, group_keys.shape[0]), mask=taken == 1
-    )
+    tl.store(listed + tl.cumsum(taken) - 1, tl.arange(0, group_keys.shape[0]), mask=taken == 1)
     tl.debug_barrier()
     return tl.sum(taken)
 
