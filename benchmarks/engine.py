@@ -6,8 +6,8 @@
 
 It checks the kernels against plain torch on the CPU in float32 and against Hugging Face's models
 (random small ones, dense and a mixture of experts), and the sampling kernels against the rule,
-token for token. Then it captures the model's shapes with random weights, instantiates each graph for
-device launch, and times replays from the host: what a step costs before any scheduler.
+token for token. Then it captures the model's shapes with random weights, instantiates each graph
+for device launch, and times replays from the host: what a step costs before any scheduler.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def inputs(device: str, rows: int, new: int, blocks: int, **given: Any) -> Input
     return Inputs(**{name: each.to(device) for name, each in (arrays | given).items()})
 
 
-# --- is it right ------------------------------------------------------------------------------------
+# --- is it right ----------------------------------------------------------------------------------
 
 
 def check_models() -> list[dict[str, Any]]:
@@ -159,7 +159,7 @@ def check_sampling(vocab: int = 128_256, batch: int = 48) -> list[dict[str, Any]
     return rows
 
 
-# --- how fast ---------------------------------------------------------------------------------------
+# --- how fast -----------------------------------------------------------------------------------
 
 
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What only a GPU shows: a captured graph computes the same, and can be launched from the device."""
+"""What only a GPU shows: a captured graph computes the same, and a device can launch it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def called(result: tuple[Any, ...]) -> Any:
 def test_a_graph_is_launchable_and_computes_what_compute_does(model: str) -> None:
     engine = open_engine(model)
     engine.prepare(batches.BLOCKS, batches.BLOCK_TOKENS)
-    tables, streams = batches.tables(2), []
+    tables = batches.tables(2)
+    streams: list[int] = []
     for shape, given in (
         prompt([[1, 2, 3, 4, 5], [6, 7]], tables, 8, temperature=[0, 0.7], top_k=[0, 5]),
         step([3, 4], [5, 2], tables, temperature=[0, 1.3], top_p=[1, 0.9]),

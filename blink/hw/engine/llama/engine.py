@@ -80,7 +80,7 @@ class LlamaEngine:
         config = self._config
         cached = 2 * config.layers * config.kv_width * (blocks_total + 1) * block_tokens
         angles = self._positions(blocks_total, block_tokens) * config.head_dim
-        return (config.parameters + cached) * self._dtype.itemsize + angles * 4
+        return int((config.parameters + cached) * self._dtype.itemsize + angles * 4)
 
     def prepare(self, blocks_total: int, block_tokens: int) -> None:
         """See Engine. The cache starts as zeros; nothing relies on it."""

@@ -16,14 +16,14 @@ def decode(
     parts, maxima, sums, arrived, eps, scale, table_width, last_angle,
     KV_HEADS: tl.constexpr, GROUP: tl.constexpr, GROUP_PAD: tl.constexpr,
     GROUP_TRUE_PAD: tl.constexpr, D: tl.constexpr, HALF_PAD: tl.constexpr, D_PAD: tl.constexpr,
-    BLOCK_TOKENS: tl.constexpr, TILE: tl.constexpr,
-    SPLITS: tl.constexpr, NORMED: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_TOKENS: tl.constexpr, TILE: tl.constexpr, SPLITS: tl.constexpr, NORMED: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Grid (B, KV_HEADS, SPLITS): a row's query heads of one key head, over a part of its blocks.
 
-    Norms and turns the queries and the new key, writes the new key and value to their block (part
-    0, which also begins with them: no other part reads them), attends, and the part that comes
-    last adds all up. A row is divided into as few parts as its context can keep busy.
+    Norms and turns the queries and the new key, attends, writes the new key and value to their
+    block (part 0, which has them without reading it), and the part that comes last adds all up.
+    A row is divided into as many parts as its context has tiles for.
 
     parts float32 [B, KV_HEADS, SPLITS, GROUP, D], maxima and sums [.., GROUP]: what parts leave;
     arrived int32 [B, KV_HEADS]: zero before and after.
@@ -65,54 +65,22 @@ def decode(
     q_low, q_high = _turned(q_low, q_high, cos, sin)
     k_low, k_high = _turned(k_low, k_high, cos, sin)
 
-    table = tables + row * table_width
-    if part == 0:
-        block = tl.load(table + position // BLOCK_TOKENS).to(tl.int64)
-        new = ((block * KV_HEADS + head) * BLOCK_TOKENS + position % BLOCK_TOKENS) * D
-        tl.store(keys + new + half[None, :], k_low, mask=half_inside[None, :])
-        tl.store(keys + new + D // 2 + half[None, :], k_high, mask=half_inside[None, :])
-        tl.store(values + new + wide, v, mask=wide < D)
-    score = tl.sum(q_low.to(tl.float32) * k_low.to(tl.float32), 1)
-    score = (score + tl.sum(q_high.to(tl.float32) * k_high.to(tl.float32), 1)) * scale
-    greatest = tl.where(part == 0, score, float("-inf"))
-    total = tl.where(part == 0, 1.0, tl.zeros_like(score))
-    mixed = tl.where(part == 0, v.to(tl.float32), tl.zeros_like(v).to(tl.float32))[None, :]
-    mixed = tl.broadcast_to(mixed, (GROUP_PAD, D_PAD))
-
     begin = part * tiles_a_part * TILE
     end = tl.minimum(begin + tiles_a_part * TILE, position)
-    for start in range(begin, end, TILE):
-        old = start + tl.arange(0, TILE)
-        held = old < end
-        block = tl.load(table + old // BLOCK_TOKENS, mask=held, other=0).to(tl.int64)
-        at = ((block * KV_HEADS + head) * BLOCK_TOKENS + old % BLOCK_TOKENS) * D
-        inside = held[:, None] & half_inside[None, :]
-        low = tl.load(keys + at[:, None] + half[None, :], mask=inside, other=0.0)
-        high = tl.load(keys + at[:, None] + D // 2 + half[None, :], mask=inside, other=0.0)
-        scores = tl.dot(q_low, tl.trans(low), input_precision=PRECISION)
-        scores = tl.dot(q_high, tl.trans(high), scores, input_precision=PRECISION)
-        scores = tl.where(held[None, :], scores * scale, float("-inf"))
-        greater = tl.maximum(greatest, tl.max(scores, 1))
-        shrink = tl.exp(greatest - greater)
-        shares = tl.exp(scores - greater[:, None])
-        inside = held[:, None] & (wide < D)[None, :]
-        value = tl.load(values + at[:, None] + wide[None, :], mask=inside, other=0.0)
-        mixed = mixed * shrink[:, None]
-        mixed = tl.dot(shares.to(value.dtype), value, mixed, input_precision=PRECISION)
-        total = total * shrink + tl.sum(shares, 1)
-        greatest = greater
-
+    mixed, greatest, total = _begun(q_low, q_high, k_low, k_high, v, part == 0, scale)
+    mixed, greatest, total = _over_blocks(
+        q_low, q_high, keys, values, tables + row * table_width, head, begin, end, scale,
+        mixed, greatest, total, KV_HEADS, D, BLOCK_TOKENS, TILE, PRECISION,
+    )  # fmt: skip
+    if part == 0:  # nobody reads them in this step, so the writing need not come first
+        _keep(keys, values, tables + row * table_width, position, head, k_low, k_high, v,
+              KV_HEADS, D, BLOCK_TOKENS)  # fmt: skip
     if active > 1:
-        first = (row * KV_HEADS + head) * SPLITS
-        _leave(parts, maxima, sums, mixed, greatest, total, first + part, GROUP, D, group, wide)
-        tl.debug_barrier()  # all threads' stores, then one thread's release
-        if tl.atomic_add(arrived + row * KV_HEADS + head, 1, sem="acq_rel") < active - 1:
-            return
-        _gather(parts, maxima, sums, out, first, active, row * KV_HEADS + head,
-                GROUP, GROUP_TRUE_PAD, D, D_PAD, SPLITS)  # fmt: skip
-        tl.store(arrived + row * KV_HEADS + head, 0)
-        return
-    tl.store(out + out_at, (mixed / total[:, None]).to(out.dtype.element_ty), mask=out_inside)
+        _join(parts, maxima, sums, arrived, out, mixed, greatest, total, row * KV_HEADS + head,
+              part, active, GROUP, GROUP_TRUE_PAD, D, SPLITS)  # fmt: skip
+    else:
+        finished = (mixed / total[:, None]).to(out.dtype.element_ty)
+        tl.store(out + out_at, finished, mask=out_inside)
 
 
 @triton.jit
@@ -159,11 +127,22 @@ def prompt_rope(
     if step < length:
         wide = tl.arange(0, D_PAD)
         v = tl.load(token + ((GROUP + 1) * KV_HEADS + head) * D + wide, mask=wide < D, other=0.0)
-        block = tl.load(tables + row * table_width + position // BLOCK_TOKENS).to(tl.int64)
-        new = ((block * KV_HEADS + head) * BLOCK_TOKENS + position % BLOCK_TOKENS) * D
-        tl.store(keys + new + half[None, :], low, mask=inside)
-        tl.store(keys + new + D // 2 + half[None, :], high, mask=inside)
-        tl.store(values + new + wide, v, mask=wide < D)
+        _keep(keys, values, tables + row * table_width, position, head, low, high, v,
+              KV_HEADS, D, BLOCK_TOKENS)  # fmt: skip
+
+
+@triton.jit
+def _keep(
+    keys, values, table, position, head, low, high, v,
+    KV_HEADS: tl.constexpr, D: tl.constexpr, BLOCK_TOKENS: tl.constexpr,
+):  # fmt: skip
+    """Write a token's key (its halves, [1, D / 2]) and value to its place in its block."""
+    half, wide = tl.arange(0, low.shape[1])[None, :], tl.arange(0, v.shape[0])
+    block = tl.load(table + position // BLOCK_TOKENS).to(tl.int64)
+    new = ((block * KV_HEADS + head) * BLOCK_TOKENS + position % BLOCK_TOKENS) * D
+    tl.store(keys + new + half, low, mask=half < D // 2)
+    tl.store(keys + new + D // 2 + half, high, mask=half < D // 2)
+    tl.store(values + new + wide, v, mask=wide < D)
 
 
 @triton.jit
@@ -196,21 +175,71 @@ def _turned(low, high, cos, sin):
 
 
 @triton.jit
-def _leave(
-    parts, maxima, sums, mixed, greatest, total, slot,
-    GROUP: tl.constexpr, D: tl.constexpr, group, wide,
-):  # fmt: skip
-    """A part's unfinished softmax, for the part that comes last."""
-    inside = (group < GROUP)[:, None] & (wide < D)[None, :]
-    at = (slot * GROUP + group)[:, None] * D + wide[None, :]
-    tl.store(parts + at, mixed, mask=inside)
-    tl.store(maxima + slot * GROUP + group, greatest, mask=group < GROUP)
-    tl.store(sums + slot * GROUP + group, total, mask=group < GROUP)
+def _begun(q_low, q_high, k_low, k_high, v, taken, scale):
+    """An online softmax that holds the new token, if it is taken, or nothing."""
+    score = tl.sum(q_low.to(tl.float32) * k_low.to(tl.float32), 1)
+    score = (score + tl.sum(q_high.to(tl.float32) * k_high.to(tl.float32), 1)) * scale
+    mixed = tl.where(taken, v.to(tl.float32), 0.0)[None, :]
+    mixed = tl.broadcast_to(mixed, (q_low.shape[0], v.shape[0]))
+    total = tl.where(taken, 1.0, tl.zeros_like(score))
+    return mixed, tl.where(taken, score, float("-inf")), total
 
 
 @triton.jit
-def _gather(
-    parts, maxima, sums, out, first, active, pair,
+def _over_blocks(
+    q_low, q_high, keys, values, table, head, begin, end, scale, mixed, greatest, total,
+    KV_HEADS: tl.constexpr, D: tl.constexpr, BLOCK_TOKENS: tl.constexpr, TILE: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The online softmax over the tokens from ``begin`` to ``end``, found through the table."""
+    half, wide = tl.arange(0, q_low.shape[1]), tl.arange(0, mixed.shape[1])
+    for start in range(begin, end, TILE):
+        old = start + tl.arange(0, TILE)
+        held = old < end
+        block = tl.load(table + old // BLOCK_TOKENS, mask=held, other=0).to(tl.int64)
+        at = ((block * KV_HEADS + head) * BLOCK_TOKENS + old % BLOCK_TOKENS) * D
+        inside = held[:, None] & (half < D // 2)[None, :]
+        low = tl.load(keys + at[:, None] + half[None, :], mask=inside, other=0.0)
+        high = tl.load(keys + at[:, None] + D // 2 + half[None, :], mask=inside, other=0.0)
+        scores = tl.dot(q_low, tl.trans(low), input_precision=PRECISION)
+        scores = tl.dot(q_high, tl.trans(high), scores, input_precision=PRECISION)
+        scores = tl.where(held[None, :], scores * scale, float("-inf"))
+        greater = tl.maximum(greatest, tl.max(scores, 1))
+        shrink = tl.exp(greatest - greater)
+        shares = tl.exp(scores - greater[:, None])
+        inside = held[:, None] & (wide < D)[None, :]
+        value = tl.load(values + at[:, None] + wide[None, :], mask=inside, other=0.0)
+        mixed = mixed * shrink[:, None]
+        mixed = tl.dot(shares.to(value.dtype), value, mixed, input_precision=PRECISION)
+        total = total * shrink + tl.sum(shares, 1)
+        greatest = greater
+    return mixed, greatest, total
+
+
+@triton.jit
+def _join(
+    parts, maxima, sums, arrived, out, mixed, greatest, total, pair, part, active,
+    GROUP: tl.constexpr, GROUP_PAD: tl.constexpr, D: tl.constexpr, SPLITS: tl.constexpr,
+):  # fmt: skip
+    """Leave this part's unfinished softmax; the last part to do so finishes it.
+
+    ``pair`` is a row with a key head. Nobody waits for anybody.
+    """
+    group, wide = tl.arange(0, mixed.shape[0]), tl.arange(0, mixed.shape[1])
+    slot = pair * SPLITS + part
+    at = (slot * GROUP + group)[:, None] * D + wide[None, :]
+    tl.store(parts + at, mixed, mask=(group < GROUP)[:, None] & (wide < D)[None, :])
+    tl.store(maxima + slot * GROUP + group, greatest, mask=group < GROUP)
+    tl.store(sums + slot * GROUP + group, total, mask=group < GROUP)
+    tl.debug_barrier()  # all threads' stores, then one thread's release
+    if tl.atomic_add(arrived + pair, 1, sem="acq_rel") == active - 1:
+        _finish(parts, maxima, sums, out, pair, active, GROUP, GROUP_PAD, D, mixed.shape[1], SPLITS)
+        tl.store(arrived + pair, 0)
+
+
+@triton.jit
+def _finish(
+    parts, maxima, sums, out, pair, active,
     GROUP: tl.constexpr, GROUP_PAD: tl.constexpr, D: tl.constexpr, D_PAD: tl.constexpr,
     SPLITS: tl.constexpr,
 ):  # fmt: skip
@@ -220,7 +249,7 @@ def _gather(
     other multiprocessors' stores do not reach.
     """
     slot, group, wide = tl.arange(0, SPLITS), tl.arange(0, GROUP_PAD), tl.arange(0, D_PAD)
-    at = (first + slot)[:, None] * GROUP + group[None, :]
+    at = (pair * SPLITS + slot)[:, None] * GROUP + group[None, :]
     known = (slot < active)[:, None] & (group < GROUP)[None, :]
     maximum = tl.load(maxima + at, mask=known, other=float("-inf"), cache_modifier=".cg")
     total = tl.load(sums + at, mask=known, other=0.0, cache_modifier=".cg")

@@ -1,4 +1,4 @@
-"""A mixture of experts with static shapes: pairs of token and expert, sorted into tiles of one expert.
+"""A mixture of experts with static shapes: pairs of token and expert, in tiles of one expert.
 
 Pair p is token ``p // CHOSEN``'s choice number ``p % CHOSEN``. A slot is a place in the sorted
 order; each expert's pairs fill whole tiles of TILE slots, the rest of its last tile holds -1. How
@@ -54,7 +54,7 @@ def place(
     chosen, counts, tile_experts, slots, pairs, tiles_max,
     E: tl.constexpr, E_PAD: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Grid (E). ``tile_experts`` [tiles_max] and ``slots`` [tiles_max * TILE], each written whole."""
+    """Grid (E). ``tile_experts`` [tiles_max], ``slots`` [tiles_max * TILE]; both written whole."""
     expert = tl.program_id(0)
     experts = tl.arange(0, E_PAD)
     tiles = tl.cdiv(tl.load(counts + experts, mask=experts < E, other=0), TILE)
@@ -81,7 +81,7 @@ def gated(
     H: tl.constexpr, W: tl.constexpr, CHOSEN: tl.constexpr, TILE: tl.constexpr,
     COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Grid (tiles_max, W / COLUMNS). ``out`` [slots, W]: SiLU of the gate times up, of each pair."""
+    """Grid (tiles_max, W / COLUMNS). ``out`` [slots, W]: each pair's SiLU of the gate times up."""
     tile = tl.program_id(0)
     expert = tl.load(tile_experts + tile).to(tl.int64)
     if expert < 0:

@@ -293,7 +293,7 @@ def _is_read_bound(x: torch.Tensor, matrix: torch.Tensor) -> bool:
 
 
 def _splits(tiles: int, depth: int) -> int:
-    """Into how many parts the sum is divided, so that there is a program for each multiprocessor."""
+    """Into how many parts the sum is divided: a program for each multiprocessor is wanted."""
     splits = 1
     while tiles * splits < PROGRAMS_MIN and depth % (2 * splits * MATRIX_DEPTH) == 0:
         splits *= 2

@@ -1,7 +1,7 @@
 """The rule of ``llama/sampling.py`` without a sort: the same token, by bisection and rejection.
 
-``greatest`` and ``race`` see a chunk of a row each, on the whole GPU; ``choose`` ends the row. A row
-without top-k and top-p ends there at once. With top-k the last kept rank is found by bisection
+``greatest`` and ``race`` see a chunk of a row each, on the whole GPU; ``choose`` ends the row. A
+row without top-k and top-p ends there at once. With top-k the last kept rank is found by bisection
 over the logits' bits. With top-p the winner of the race is proposed: if it is within the nucleus it
 is the answer; if not, nothing that ranks below it is either, and the winner among those above it
 is proposed next. A proposal within the nucleus has won the nucleus's own race.
