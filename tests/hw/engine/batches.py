@@ -9,7 +9,7 @@ import numpy as np
 from blink.hw.engine.llama import open_engine
 from blink.hw.engine.port import GraphShape, Inputs
 
-INSTALL = "pip install 'blink-twin[hw-torch-test]'"
+NEEDED = "the torch engine is optional: pip install 'blink-twin[hw-torch-test]'"
 BLOCKS, BLOCK_TOKENS, TABLE = 24, 4, 8
 VOCAB = 199
 """of every tiny shape"""

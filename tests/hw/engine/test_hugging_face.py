@@ -14,9 +14,9 @@ from blink.hw.engine.llama.shapes import SHAPES
 from tests.hw.engine import batches
 from tests.hw.engine.batches import VOCAB, opened, prompt, step
 
-torch = pytest.importorskip("torch", reason=batches.INSTALL)
-transformers = pytest.importorskip("transformers", reason=batches.INSTALL)
-pytest.importorskip("safetensors", reason=batches.INSTALL)
+torch = pytest.importorskip("torch", reason=batches.NEEDED)
+transformers = pytest.importorskip("transformers", reason=batches.NEEDED)
+pytest.importorskip("safetensors", reason=batches.NEEDED)
 
 VARIANTS = {
     "llama": SHAPES["tiny-llama"],

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.hw.engine import batches
 
-torch = pytest.importorskip("torch", reason=batches.INSTALL)
-pytest.importorskip("triton", reason=batches.INSTALL)
+torch = pytest.importorskip("torch", reason=batches.NEEDED)
+pytest.importorskip("triton", reason=batches.NEEDED)
 
 from blink.hw.engine.llama.config import Experts  # noqa: E402  (what follows needs torch)
 from blink.hw.engine.llama.kernels import matmul  # noqa: E402
@@ -128,7 +132,7 @@ def test_attention(heads: Heads, normed: bool, new: int) -> None:
     given = replace(given, block_tables=given.block_tables.to(DEVICE))
     qkv = normal(6 * new, (heads.heads + 2 * heads.kv_heads) * size, seed=1)
     found = []
-    for ops in (PLAIN, TritonOps(DEVICE, tile=16, programs=40)):
+    for ops in (PLAIN, TritonOps(DEVICE, work=((1000, 16, 40),))):
         keys, values = (
             normal(BLOCKS + 1, heads.kv_heads, BLOCK_TOKENS, size, seed=seed) for seed in (2, 3)
         )
@@ -185,3 +189,13 @@ def test_drawn_tokens_are_those_of_the_rule(vocab: int, coarse: bool) -> None:
         TritonOps(DEVICE).sample(ours, logits.to(dtype))
         PLAIN.sample(rule, logits.to(dtype))
         assert ours.output.tolist() == rule.output.tolist()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Triton compiles on Linux")
+def test_every_kernel_compiles_for_hopper() -> None:
+    program = Path(__file__).with_name("compile_kernels.py")
+    environment = {**os.environ, "TRITON_INTERPRET": "0", "PYTHONPATH": str(program.parents[3])}
+    done = subprocess.run(
+        [sys.executable, str(program)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -13,7 +13,7 @@ from blink.model.errors import BackendUnavailable
 from tests.hw.engine import batches
 from tests.hw.engine.batches import VOCAB, inputs, opened, prompt, step
 
-torch = pytest.importorskip("torch", reason=batches.INSTALL)
+torch = pytest.importorskip("torch", reason=batches.NEEDED)
 MODELS = ("tiny-llama", "tiny-qwen2", "tiny-qwen3", "tiny-qwen3-moe")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.hw.engine import batches
 
-torch = pytest.importorskip("torch", reason=batches.INSTALL)
+torch = pytest.importorskip("torch", reason=batches.NEEDED)
 
 from blink.hw.engine.llama.sampling import draw, philox, uniform  # noqa: E402  (needs torch)
 

@@ -151,9 +151,9 @@ class LlamaEngine:
             assert array.device.type == self._device.type, "an array on another device"
             return array
         tensor = torch.as_tensor(array, device=self._device)
-        interface = getattr(array, "__cuda_array_interface__", None)
-        shared = interface is None or interface["data"][0] in (0, tensor.data_ptr())
-        assert shared, "an array was copied: not contiguous, or on another device"
+        if self._device.type == "cuda":
+            held = array.__cuda_array_interface__["data"][0]  # what is on no GPU has none
+            assert held == tensor.data_ptr(), "an array was copied: it is not contiguous"
         return tensor
 
 

@@ -19,13 +19,15 @@ from blink.hw.engine.llama.kernels import experts as expert_kernels
 from blink.hw.engine.llama.ops import Batch, Cache, Heads
 from blink.hw.engine.llama.weights import Layer
 
-PROGRAMS: Final = 512
-"""parts into which a decode step's attention is divided: about two rounds of an H200's 132 x 2"""
+WORK: Final = ((32, 32, 512), (256, 128, 256), (1 << 31, 64, 512))
+"""Decode attention: up to so many pairs of a row and a key head, the tokens that a program takes at
+a time, and the programs wanted. Measured on an H200 (8 key heads of 128, fp16): of 63 settings the
+best, or within 2 % of it, for batch 1, 16 and 64 at context 512, and for batch 16 at 4096."""
 SPLITS_MAX: Final = 32
 PROGRAMS_MIN: Final = 128
 """programs that a product is divided into at least: an H200 has 132 multiprocessors"""
 MATRIX_ROWS, MATRIX_DEPTH = 64, 128
-"""tile of a matrix; four of them in flight hide the memory's latency (measured)"""
+"""tile of a matrix; three or four of them in flight hide the memory's latency (measured)"""
 FEW_ROWS, SEVERAL_ROWS, LARGE_MATRIX = 32, 64, 50_000_000
 COLUMNS: Final = 1024
 CHUNK: Final = 2048
@@ -39,11 +41,10 @@ class TritonOps:
 
     name = "triton"
 
-    def __init__(self, device: torch.device, *, tile: int = 64, programs: int = PROGRAMS) -> None:
-        """``tile``: tokens that the decode attention takes at a time; the rest is for tests."""
+    def __init__(self, device: torch.device, work: tuple[tuple[int, int, int], ...] = WORK) -> None:
+        """``work``: see WORK; tests divide small contexts with it."""
         self._device = device
-        self._tile = tile
-        self._programs = programs
+        self._work = work
         self._arrived: dict[int, torch.Tensor] = {}
 
     def embed(self, batch: Batch, embedding: torch.Tensor) -> torch.Tensor:
@@ -169,7 +170,8 @@ class TritonOps:
         matmul.few_rows[(tiles, splits)](
             x, matrix, matrix if bias is None else bias, out, parts, self._zeros(tiles), count,
             N=width, K=depth, M_PAD=pad, COLUMNS=MATRIX_ROWS, DEPTH=MATRIX_DEPTH, SPLITS=splits,
-            BIASED=bias is not None, GATED=width < len(matrix), num_stages=4,
+            BIASED=bias is not None, GATED=width < len(matrix),
+            num_stages=3 if pad > FEW_ROWS and splits == 1 else 4,
         )  # fmt: skip
         return out
 
@@ -189,11 +191,12 @@ class TritonOps:
     ) -> torch.Tensor:
         count, size = len(qkv), heads.head_dim
         pairs = count * heads.kv_heads
-        splits = min(SPLITS_MAX, max(1, next_power_of_2(cdiv(self._programs, pairs))))
+        tile, programs = next(wanted for limit, *wanted in self._work if pairs <= limit)
+        splits = min(SPLITS_MAX, next_power_of_2(cdiv(programs, pairs)))
         out = self._room(count, heads.heads * size, like=qkv)
         left = pairs * splits * (heads.heads // heads.kv_heads)
         sizes = _head_sizes(heads, layer, cache)
-        sizes |= {"TILE": self._tile, "SPLITS": splits, "PRECISION": _precision(qkv)}
+        sizes |= {"TILE": tile, "SPLITS": splits, "PRECISION": _precision(qkv)}
         sizes["GROUP_TRUE_PAD"] = sizes["GROUP_PAD"]
         sizes["GROUP_PAD"] = max(NARROWEST, sizes["GROUP_PAD"])
         sizes["num_stages"] = 2
@@ -284,8 +287,9 @@ def _head_norms(layer: Layer) -> tuple[torch.Tensor, torch.Tensor]:
 def _is_read_bound(x: torch.Tensor, matrix: torch.Tensor) -> bool:
     """Whether our product is to be preferred to cuBLAS's: few rows, and whole tiles.
 
-    Measured on an H200, fp16, K = 4096, 14336: up to 16 rows ours is 1 to 20 % faster on every
-    matrix of Llama-3-8B, at 64 rows on those of 50 million elements and more.
+    Measured on an H200, fp16, on the matrices of Llama-3-8B: at 16 rows ours takes 1.0 to 0.83 of
+    cuBLAS's time, at 32 rows 1.02 to 0.85, at 64 rows 1.12 to 0.92, the large ones being those
+    that gain.
     """
     few = len(x) <= FEW_ROWS or (len(x) <= SEVERAL_ROWS and matrix.numel() >= LARGE_MATRIX)
     whole = len(matrix) % MATRIX_ROWS == 0 and matrix.shape[1] % MATRIX_DEPTH == 0
