@@ -22,14 +22,17 @@ from blink.hw.host.library import library
 from blink.hw.host.scheduler import HostScheduler, dump
 from blink.hw.kernel.status import Status
 from blink.model.policy import Action, GraphCache, Limits, decide
+from blink.model.policy.blocks import BlockPool
+from blink.model.scheduler import Phase
 from blink.ring_protocol.constants import TOKENS_MAX
-from blink.ring_protocol.descriptor import Descriptor, outcome_asked
+from blink.ring_protocol.descriptor import Descriptor, cancel_word, outcome_asked
 from blink.ring_protocol.errors import LocalViolation, PeerViolation, RingError
 from blink.ring_protocol.layout import Geometry
 from blink.ring_protocol.loopback import LoopbackMemory
 from blink.ring_protocol.ring import SchedulerRing
-from blink.ring_protocol.slot import pack, step
+from blink.ring_protocol.slot import pack, step, unpack
 from blink.ring_protocol.states import Event, Outcome, State, Writer
+from blink.ring_protocol.window import LaunchWindow
 from blink.testing import strategies
 from blink.testing.explorer.fuzz import drain, draw_config, wander
 from blink.testing.explorer.world import World
@@ -316,3 +319,88 @@ def same_walk(seed: int, make: Callable[..., HostScheduler] = HostScheduler) -> 
 
 def _way(world: World, rng: np.random.Generator) -> Iterator[tuple[str, int, int]]:
     return chain(wander(world, rng), drain(world))
+
+
+# --- a team ----------------------------------------------------------------------------------
+
+TEAM: Final = Geometry(slots=6, prompt_tokens_max=3, output_tokens_max=4)
+_TEAM_LIMITS: Final = Limits(batch_max=4, prefill_batch_max=2, prefill_tokens_max=6)
+_TEAM_ROUNDS: Final = 60
+
+
+class _Stub:
+    """The engine of both: a token follows from the slot and how many graphs have run."""
+
+    launches = 0
+
+    def launch(self, graph: int, exec_index: int, slots: Any) -> None:
+        self.launches += 1
+
+    def finished(self) -> bool:
+        return True
+
+    def token(self, slot: int) -> int:
+        return (slot * 31 + self.launches * 7) % 5 + 1
+
+    def tail_launch(self) -> None: ...
+
+
+def same_turns(seed: int) -> int:
+    """A team that shares every phase out ends each in the state that single steps end in."""
+    rng = np.random.default_rng(seed)
+    blocks, window = int(rng.integers(4, 20)), int(rng.integers(2, 6))
+    memories = [LoopbackMemory.formatted(TEAM) for _ in range(2)]
+    stepped, teamed = (_team_scheduler(memory, blocks, window) for memory in memories)
+    for round_ in range(_TEAM_ROUNDS):
+        _disturb(memories, np.random.default_rng([seed, round_]))
+        _step_to_scan(stepped)
+        _turn_to_scan(teamed)
+        assert dump(teamed) == dump(stepped), f"WORK: seed {seed}, round {round_}: other states"
+        whole = [bytes(memory.read(0, TEAM.total_bytes)) for memory in memories]
+        assert whole[0] == whole[1], f"SLOT: seed {seed}, round {round_}: memory differs"
+    return _TEAM_ROUNDS
+
+
+def _team_scheduler(memory: LoopbackMemory, blocks: int, window: int) -> HostScheduler:
+    return HostScheduler(
+        memory,
+        SchedulerRing(memory, TEAM),
+        _Stub(),
+        BlockPool(blocks, 2),
+        _TEAM_LIMITS,
+        GraphCache(4, 3, (1, 2, 4), (2, 3)),
+        LaunchWindow(window),
+    )
+
+
+def _step_to_scan(scheduler: HostScheduler) -> None:
+    scheduler.step()
+    while scheduler.state.phase is not Phase.SCAN:
+        scheduler.step()
+
+
+def _turn_to_scan(scheduler: HostScheduler) -> None:
+    scheduler.turn()
+    while scheduler.state.phase is not Phase.SCAN:
+        scheduler.turn()
+
+
+def _disturb(memories: list[LoopbackMemory], rng: np.random.Generator) -> None:
+    """Front ends submit, cancel and release; the same on both."""
+    for slot in range(TEAM.slots):
+        flag = TEAM.metadata_offset(slot)
+        state, _, generation, _ = unpack(memories[0].load_acquire(flag))
+        luck = rng.random()
+        for memory in memories:
+            if state is State.EMPTY and luck < 0.5:
+                sizes = int(luck * 100) % 3 + 1, int(luck * 1000) % 4 + 1
+                arrival, stop = int(luck * 1e6), int(luck * 1e4) % 6
+                wanted = Descriptor(arrival, 0, *sizes, 0.0, 1.0, 0, stop, 0, generation + 1)
+                memory.write(TEAM.descriptor_offset(slot), wanted.pack())
+                pending = pack(State.PREFILL_PENDING, Outcome.NONE, generation + 1, 0)
+                memory.store_release(flag, pending)
+            elif state is State.DECODE_COMPLETED:
+                memory.store_release(flag, pack(State.EMPTY, Outcome.NONE, generation, 0))
+            elif state is not State.EMPTY and luck < 0.15:
+                asked = cancel_word(generation, Outcome.CANCELLED)
+                memory.store_release(TEAM.cancel_offset(slot), asked)

@@ -56,3 +56,8 @@ def test_whatever_is_done_to_a_ring(case: cases.RingCase) -> None:
 @settings(max_examples=200)
 def test_whole_schedulers(seed: int) -> None:
     cases.same_walk(seed)
+
+
+@given(cases.WALKS)
+def test_a_team_ends_where_single_steps_end(seed: int) -> None:
+    cases.same_turns(seed)

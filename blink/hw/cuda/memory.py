@@ -63,6 +63,7 @@ class CudaTransport:
         self._used_from = self._used_to = 0  # staging bytes under way, counted without wrapping
         self._posted: deque[_Posted] = deque()
         self._done: deque[Completion] = deque()
+        self._events: list[Any] = []  # that may be used again
         self._outstanding = 0
         self._failed = False  # while posting
         self._broken = False  # while completing, later
@@ -77,7 +78,7 @@ class CudaTransport:
             raise QueueFull(len(ops), 0)
         begun = [self._begin(op, place) for op, place in zip(ops, places, strict=True)]
         self._used_to = end
-        event = call("cudaEventCreateWithFlags", libraries()[2].cudaEventDisableTiming)
+        event = self._events.pop() if self._events else _new_event()
         call("cudaEventRecord", event, self._stream.handle)
         self._posted.append(_Posted(event, begun, places, end))
         self._outstanding += len(begun)
@@ -95,6 +96,8 @@ class CudaTransport:
     def close(self) -> None:
         """Wait for what is under way, and give the staging memory back."""
         self._stream.wait()
+        for event in self._events:
+            call("cudaEventDestroy", event)
         self._staging.free()
 
     # --- posting -----------------------------------------------------------------------------
@@ -118,12 +121,12 @@ class CudaTransport:
         match op:
             case Write(_, data, _):
                 self._staging.view[place : place + len(data)] = bytes(data)
-                self._stream.copy(to, staged, len(data))
+                self._stream.copy(to, staged, len(data), "to the GPU")
             case Publish(_, value, _):
                 # Ordered behind the copies before it, and one store of 8 bytes.
                 call("cuStreamWriteValue64", int(self._stream.handle), to, value, 0)
             case Read(_, length, _):
-                self._stream.copy(staged, to, length)
+                self._stream.copy(staged, to, length, "to the host")
             case Cas(_, expected, desired, _):
                 self._stream.copy(staged, to, WORD_BYTES)
                 self._stream.wait()
@@ -141,7 +144,7 @@ class CudaTransport:
     # --- completing --------------------------------------------------------------------------
 
     def _complete(self, posted: _Posted, succeeded: bool) -> None:
-        call("cudaEventDestroy", posted.event)
+        self._events.append(posted.event)
         for op, place in zip(posted.ops, posted.places, strict=True):
             self._outstanding -= 1
             if self._broken or not succeeded:
@@ -164,6 +167,10 @@ class CudaTransport:
             found = int.from_bytes(self._staging.view[place : place + WORD_BYTES], "little")
             return Completion(op.tag, Status.OK, old=found)
         return Completion(op.tag, Status.OK)
+
+
+def _new_event() -> Any:
+    return call("cudaEventCreateWithFlags", libraries()[2].cudaEventDisableTiming)
 
 
 def _staged_bytes(op: Op) -> int:

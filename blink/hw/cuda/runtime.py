@@ -118,10 +118,9 @@ class Stream:
             raise CudaError(f"the GPU stopped: {error.name} ({int(error)})")
         return True
 
-    def copy(self, to: int, source: int, size: int) -> None:
-        """Copy between any two places; asynchronous between the GPU and pinned memory."""
-        kind = libraries()[2].cudaMemcpyKind.cudaMemcpyDefault
-        call("cudaMemcpyAsync", to, source, size, kind, self.handle)
+    def copy(self, to: int, source: int, size: int, how: str = "anywhere") -> None:
+        """Copy; asynchronous between the GPU and pinned memory. To know the way saves a look-up."""
+        call("cudaMemcpyAsync", to, source, size, _kinds()[how], self.handle)
 
     def launch(self, kernel: Kernel, grid: int, block: int, *arguments: Any) -> None:
         """Launch a kernel; arguments are ctypes values."""
@@ -131,6 +130,16 @@ class Stream:
             *(kernel.handle, grid, 1, 1, block, 1, 1, 0),
             *(int(self.handle), c.addressof(addresses), 0),
         )
+
+
+@cache
+def _kinds() -> dict[str, Any]:
+    kind = libraries()[2].cudaMemcpyKind
+    return {
+        "anywhere": kind.cudaMemcpyDefault,
+        "to the GPU": kind.cudaMemcpyHostToDevice,
+        "to the host": kind.cudaMemcpyDeviceToHost,
+    }
 
 
 class Kernel:

@@ -13,6 +13,7 @@ from blink.hw.cuda.memory import CudaTransport, GpuMemory
 from blink.hw.cuda.null_engine import NullEngine, token_of
 from blink.hw.cuda.runtime import call, libraries
 from blink.hw.cuda.scheduler import FIRE_AND_FORGET, TAIL_CHAIN, GpuConfig, GpuScheduler
+from blink.hw.engine.llama import open_engine
 from blink.hw.engine.port import Engine, GraphShape
 from blink.hw.recording import RanStep
 from blink.model.errors import BackendUnavailable
@@ -82,8 +83,11 @@ def server_of(setup: RunSetup) -> Server:
 def _engine_of(setup: RunSetup) -> Engine:
     if setup.provider == "null":
         return NullEngine(null_times(setup))
+    if setup.provider == "torch":
+        weights = None if setup.weights == "random" else setup.weights
+        return open_engine(setup.llm.name, weights=weights)
     raise BackendUnavailable(
-        f'engine {setup.provider!r} is not built yet: engine.provider = "null"'
+        f"engine {setup.provider!r} is not built yet; take engine.provider = 'null'"
     )
 
 

@@ -92,6 +92,7 @@ _SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
     "ring_write_tokens": (_U32, _PTR, _U32, _U32, c.c_char_p, _U32),
     "ring_beat": (None, _PTR),
     "scheduler_step": (_U32, _PTR),
+    "scheduler_turn": (None, _PTR),
     "scheduler_claim": (None, _PTR, _U32, _U64),
     "scheduler_end_scan": (None, _PTR),
     "scheduler_relaunch": (None, _PTR),

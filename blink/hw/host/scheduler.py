@@ -69,6 +69,17 @@ class HostScheduler(ResidentScheduler):
         self._follow()
         return phase
 
+    def turn(self) -> None:
+        """A step, or a whole phase as a team of threads shares it out (``team.h``)."""
+        state = self.state
+        if state.phase is Phase.WAIT and state.graph >= 0 and self.engine.finished():
+            self.core.value("engine_finish")
+        if state.phase is Phase.PUBLISH:
+            for each in state.filling if state.graph == PREFILL_GRAPH else state.running:
+                self.core.value("engine_set_token", each.slot, self.engine.token(each.slot))
+        self.core.value("scheduler_turn")
+        self._follow()
+
     def claim(self, slot: int, seen: int | None = None) -> bool:
         """See ResidentScheduler."""
         if seen is None:
