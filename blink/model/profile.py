@@ -77,14 +77,16 @@ class Control(Section):
 
     ``to_start_ns`` from the launch of a decode step to the GPU's work, ``to_next_ns`` from its end
     to the next launch, ``prefill_to_start_ns`` as the first for a prefill; ``submit_ns`` from a
-    request's arrival until it was in the ring; ``deliver_ns`` from a step's end until its tokens
-    were with their clients. None: there was no such thing.
+    request's arrival until the front end submitted it, ``pickup_ns`` from there until an idle
+    scheduler took it up; ``deliver_ns`` from a step's end until its tokens were with their clients.
+    None: there was no such thing.
     """
 
     to_start_ns: Spread | None = None
     to_next_ns: Spread | None = None
     prefill_to_start_ns: Spread | None = None
     submit_ns: Spread | None = None
+    pickup_ns: Spread | None = None
     deliver_ns: Spread | None = None
 
 

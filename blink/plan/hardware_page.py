@@ -28,6 +28,7 @@ CONTROL: Final = {
     "to_next_ns": "end of a decode step to the next launch",
     "prefill_to_start_ns": "a prefill's launch until the GPU works",
     "submit_ns": "arrival to submitted",
+    "pickup_ns": "submitted to taken up by an idle scheduler",
     "deliver_ns": "end of a step until its tokens are with their clients",
 }
 

@@ -108,8 +108,18 @@ def _control(record: RunRecord) -> dict[str, Int64Array]:
         "to_next_ns": between[_pairs(record)],
         "prefill_to_start_ns": to_start[steps.kind == STEP_PREFILL],
         "submit_ns": (requests.submitted_ns - requests.arrival_ns)[submitted],
+        "pickup_ns": _pickups(record),
         "deliver_ns": steps.delivered_ns - steps.end_ns,
     }
+
+
+def _pickups(record: RunRecord) -> Int64Array:
+    """Submitted to taken up, of requests that came when no step was running."""
+    requests, steps = record.requests, record.steps
+    computed = np.flatnonzero(requests.first_step > 0)
+    before = steps.end_ns[requests.first_step[computed] - 1]
+    idle = computed[before < requests.submitted_ns[computed]]
+    return requests.scheduled_ns[idle] - requests.submitted_ns[idle]
 
 
 def _pairs(record: RunRecord) -> NDArray[np.bool_]:

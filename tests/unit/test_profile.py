@@ -20,7 +20,7 @@ from blink.model.profile import Steps, timing_of
 from blink.model.setup import RunSetup
 from blink.model.step_table import MeasuredStepTime, step_time
 from blink.model.timing import StepTime, causal_pairs, engine
-from tests.profiles import MICROBENCHMARKS, document, example, steps
+from tests.profiles import MICROBENCHMARKS, document, example, spread, steps
 from tests.setups import poisson, run, run_setup
 
 
@@ -141,6 +141,14 @@ def test_measured_constants_replace_the_catalogues_and_say_so() -> None:
             assert "profile example" in constant.source
     whole = [each.name for each in fields(setup.gpu) if each.type == "int"]
     assert all(isinstance(getattr(setup.gpu, name), int) for name in whole)
+
+
+def test_a_front_end_slower_than_its_copies_is_believed() -> None:
+    control = {"blink": {"pickup_ns": spread(60_000)}, "host_resident": {"pickup_ns": spread(70)}}
+    measured_so = example(control=control)
+    scan_and_claim = MICROBENCHMARKS["scan_ns"] + MICROBENCHMARKS["claim_to_launch_ns"]
+    assert calibrate(direct(), measured_so).link.write_latency_ns == 60_000 - scan_and_claim
+    assert calibrate(direct("host_resident"), measured_so).link.write_latency_ns == 5_600
 
 
 def test_a_network_that_the_scenario_has_stays() -> None:
