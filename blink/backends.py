@@ -8,6 +8,7 @@ BackendUnavailable, with what to do, where it cannot run.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Any, Final, Literal, Protocol, cast
 
@@ -30,6 +31,19 @@ class Backend(Protocol):
 
 class MetalBackend(Backend, Protocol):
     """A backend that is a real machine, and can say what it is made of."""
+
+    def run(
+        self,
+        setup: RunSetup,
+        *,
+        commit: str,
+        progress: Callable[[int], None],
+        beside: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> RunRecord:
+        """As every backend; ``beside()`` is entered for as long as requests are served.
+
+        So that what is to disturb the serving does not disturb, and outlast, a long start.
+        """
 
     def metal(self) -> dict[str, Any]:
         """``date`` (YYYY-MM-DD), ``gpu``, ``driver``, ``cuda``: texts; clocks as ``NAME_mhz``."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -42,6 +43,7 @@ class FakeMetal(SimBackend):
         *,
         commit: str,
         progress: Callable[[int], None] = lambda ended: None,
+        beside: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> RunRecord:
         self.ran.append(setup.label)
         truth = calibrate(setup, example(steps=[]))
@@ -54,9 +56,10 @@ class FakeMetal(SimBackend):
         if self.late_ns:
             came = workload.arrival_ns + self.late_ns * (np.arange(len(workload)) % 2)
             workload = replace(workload, arrival_ns=np.maximum.accumulate(came))
-        record = super().run(
-            replace(truth, gpu=slow, workload=workload), commit=commit, progress=progress
-        )
+        with beside():
+            record = super().run(
+                replace(truth, gpu=slow, workload=workload), commit=commit, progress=progress
+            )
         return replace(record, backend="hw")
 
     def metal(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any, Final, Literal
 
@@ -32,6 +32,9 @@ CAPABILITIES: Final = frozenset(
 LEAD_NS: Final = 20_000_000  # from the start of the clock to the first arrival
 
 
+Beside = Callable[[], AbstractContextManager[object]]
+
+
 class HwBackend:
     """The GPU behind the backend interface. Raises BackendUnavailable where there is none."""
 
@@ -48,8 +51,11 @@ class HwBackend:
         *,
         commit: str,
         progress: Callable[[int], None] = lambda ended: None,
+        beside: Beside = nullcontext,
     ) -> RunRecord:
         """Run ``setup`` until every request has ended; ``progress(ended)`` is called as they do.
+
+        ``beside()`` is entered when everything is set up, and left when the last request has ended.
 
         Raises BadInput for a system or a fault that is not to be had on metal, what the scheduler's
         report raises if it stops, and ModelDoesNotFit.
@@ -57,7 +63,7 @@ class HwBackend:
         _check(setup)
         server = server_of(setup)
         try:
-            record = self._serve(setup, server, commit, progress)
+            record = self._serve(setup, server, commit, progress, beside)
         except BaseException:
             with suppress(CudaError):  # a GPU that is lost gives nothing back; the cause is told
                 server.close()
@@ -76,7 +82,12 @@ class HwBackend:
         return {name: sample.as_dict() for name, sample in microbenchmarks(progress).items()}
 
     def _serve(
-        self, setup: RunSetup, server: Server, commit: str, progress: Callable[[int], None]
+        self,
+        setup: RunSetup,
+        server: Server,
+        commit: str,
+        progress: Callable[[int], None],
+        beside: Beside,
     ) -> RunRecord:
         clients = ClientLoop(
             setup,
@@ -87,10 +98,11 @@ class HwBackend:
             check=server.check,
             progress=progress,
         )
-        server.start()
-        start_ns = time.perf_counter_ns() + LEAD_NS
-        clients.run(start_ns)
-        server.stop()
+        with beside():
+            server.start()
+            start_ns = time.perf_counter_ns() + LEAD_NS
+            clients.run(start_ns)
+            server.stop()
         ran = [_from(step, start_ns) for step in server.steps()]
         tables = tables_of(clients.book, ran)
         return RunRecord(

@@ -126,14 +126,19 @@ def write_profile(path: Path, measured: Profile) -> None:
 
 
 def on_metal(
-    spec: Spec, backend: backends.Backend, advance: Advance, finish: Callable[[Result], None]
+    spec: Spec, backend: backends.MetalBackend, advance: Advance, finish: Callable[[Result], None]
 ) -> list[tuple[Result, tuple[Row, ...]]]:
     """Run ``spec`` on the machine, where that is asked for next to real neighbours."""
     commit = runner.commit_id()
     done = []
     for run in spec.runs:
-        with _neighbours_of(run.setup) as started:
-            record = backend.run(run.setup, commit=commit, progress=partial(advance, run))
+        started: list[Neighbours] = []
+        record = backend.run(
+            run.setup,
+            commit=commit,
+            progress=partial(advance, run),
+            beside=partial(_neighbours_of, run.setup, started),
+        )
         result = Result(run, record, runner.summary_of(run, record))
         finish(result)
         busy = [{"what": b.what, "threads": b.threads, "cores": b.cores_taken} for b in started]
@@ -142,13 +147,14 @@ def on_metal(
 
 
 @contextmanager
-def _neighbours_of(setup: RunSetup) -> Iterator[list[Neighbours]]:
-    """The neighbours that ``setup`` has, for real."""
+def _neighbours_of(setup: RunSetup, started: list[Neighbours]) -> Iterator[None]:
+    """The neighbours that ``setup`` has, for real; ``started`` learns of each."""
     with ExitStack() as stack:
-        yield [
+        started.extend(
             stack.enter_context(neighbours(each.kind, each.threads))
             for each in setup.interference.neighbours
-        ]
+        )
+        yield
 
 
 def in_twin(run: PlannedRun, setup: RunSetup) -> Result:
