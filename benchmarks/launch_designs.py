@@ -1,10 +1,11 @@
 """Both launch designs on the same graphs of a model: what each costs, for each kind of graph.
 
-    python benchmarks/launch_designs.py                    Llama-3-8B's shape, random weights, one GPU
-    python benchmarks/launch_designs.py --model tiny-llama --json
+    python benchmarks/launch_designs.py                 Llama-3-8B's shape, random weights, one GPU
+    python benchmarks/launch_designs.py --model llama3.2-1b --json
 
-The zero line is a graph replayed back to back by the host. A: the scheduler stays resident, launches
-fire-and-forget and polls. B: it tail-launches the graph and itself, and is not there meanwhile.
+The zero line is the same graph on the same batch, replayed back to back by the host while the
+scheduler stands still. A: the scheduler stays resident, launches fire-and-forget and polls. B: it
+tail-launches the graph and itself, and is not there meanwhile.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,13 +26,14 @@ from blink.hw.engine.port import GraphShape
 from blink.model.policy import GraphCache, Limits
 from blink.model.scheduler import DECODE_GRAPH, PREFILL_GRAPH
 from blink.ring_protocol.constants import HEADER_BYTES, NO_TOKEN, SLOT_METADATA_BYTES, TOKEN_BYTES
-from blink.ring_protocol.descriptor import Descriptor
+from blink.ring_protocol.descriptor import IGNORE_EOS, Descriptor
 from blink.ring_protocol.layout import Geometry
-from blink.ring_protocol.slot import pack
+from blink.ring_protocol.slot import pack, unpack
 from blink.ring_protocol.states import Outcome, State
 
 DESIGNS = {"A fire and forget": FIRE_AND_FORGET, "B tail chain": TAIL_CHAIN}
 OUTPUT_TOKENS = 300
+NEAR = 40  # steps on either side of the one that is replayed
 
 
 def main() -> int:
@@ -65,17 +68,16 @@ def measure(model: str, context: int, name: str, design: int) -> list[dict[str, 
     config = GpuConfig(ring, limits, 3_000, 16, graphs, modes=modes, log_capacity=1 << 14)
     rows = []
     with GpuScheduler(config, open_engine(model)) as scheduler:
-        replays = {shape: replay_ns(raw, 30) for shape, raw in scheduler.graphs.raw.items()}
         for batch in (1, 16):
-            steps = run(scheduler, [context] * batch, OUTPUT_TOKENS)
-            decided = [s.decided_ns for s in steps if s.graph == DECODE_GRAPH and s.count == batch]
-            shape = GraphShape(False, batch, 1)
-            rows.append(row(f"decode, batch {batch}", name, replays[shape], np.diff(decided)[20:]))
+            decode = GraphShape(False, batch, 1)
+            steps, at, replay = serve(scheduler, [context] * batch, OUTPUT_TOKENS, decode)
+            near = [step.decided_ns for step in steps[at - NEAR : at + NEAR]]
+            rows.append(row(f"decode, batch {batch}", name, replay, np.diff(near)))
         for tokens in (128, context, 2048):
-            steps = run(scheduler, [tokens] * 12, 1)
-            own = [s.seen_ns - s.decided_ns for s in steps if s.graph == PREFILL_GRAPH]
-            shape = GraphShape(True, 1, tokens)
-            rows.append(row(f"prefill, {tokens}", name, replays[shape], np.array(own[2:])))
+            prefill = GraphShape(True, 1, tokens)
+            steps, _, replay = serve(scheduler, [tokens] * 24, 1, prefill)
+            own = np.array([step.seen_ns - step.decided_ns for step in steps])
+            rows.append(row(f"prefill, {tokens}", name, replay, own[2:]))
     return rows
 
 
@@ -90,32 +92,69 @@ def row(graph: str, design: str, replay: float, ns: Any) -> dict[str, Any]:
     }
 
 
-def run(scheduler: GpuScheduler, prompts: list[int], output_tokens: int) -> list[Any]:
-    """Serve these prompts, all there at the start; returns the steps that served them."""
-    ring = scheduler.config.geometry
-    memory = GpuMemory(scheduler.ring.pointer, ring)
-    before = scheduler.report().steps
-    generations = []
-    for slot, tokens in enumerate(prompts):
-        word = memory.load_acquire(ring.metadata_offset(slot))
-        generations.append((word >> 16 & 0xFFFFFF) + 1)
-        prompt = b"".join((7 + at % 97).to_bytes(TOKEN_BYTES, "little") for at in range(tokens))
-        memory.write(ring.prompt_offset(slot), prompt)
-        wanted = Descriptor(
-            slot, slot, tokens, output_tokens, 0.0, 1.0, 0, NO_TOKEN, 1, generations[-1]
-        )
-        memory.write(ring.descriptor_offset(slot), wanted.pack())
-        pending = pack(State.PREFILL_PENDING, Outcome.NONE, generations[-1], 0)
-        memory.store_release(ring.metadata_offset(slot), pending)
+def serve(
+    scheduler: GpuScheduler, prompts: list[int], output_tokens: int, shape: GraphShape
+) -> tuple[list[Any], int, float]:
+    """Serve these prompts; in the middle, replay the graph that ran last on the batch it had.
+
+    Returns the steps of that kind of graph, which of them was the last before the replays, and the
+    replays' period, ns.
+    """
+    first = scheduler.report().steps
+    generations = submit(scheduler, prompts, output_tokens)
     scheduler.start()
+    wait_until(
+        scheduler, lambda: scheduler.check().steps >= first + len(prompts) + output_tokens // 2
+    )
+    scheduler.stop()
+    at = scheduler.report().steps
+    replay = replay_ns(scheduler.graphs.raw[shape], 30)
+    memory, ring = (
+        GpuMemory(scheduler.ring.pointer, scheduler.config.geometry),
+        scheduler.config.geometry,
+    )
     size = len(prompts) * SLOT_METADATA_BYTES
-    while set(memory.read(HEADER_BYTES, size)[::SLOT_METADATA_BYTES]) != {State.DECODE_COMPLETED}:
-        scheduler.check()
+    scheduler.start()
+    wait_until(
+        scheduler,
+        lambda: (
+            set(memory.read(HEADER_BYTES, size)[::SLOT_METADATA_BYTES]) == {State.DECODE_COMPLETED}
+        ),
+    )
     scheduler.stop()
     for slot, generation in enumerate(generations):
         empty = pack(State.EMPTY, Outcome.NONE, generation, 0)
         memory.store_release(ring.metadata_offset(slot), empty)
-    return scheduler.steps()[before:]
+    graph = PREFILL_GRAPH if shape.prefill else DECODE_GRAPH
+    ran = [(number, step) for number, step in enumerate(scheduler.steps()) if number >= first]
+    kind = [(number, step) for number, step in ran if step.graph == graph]
+    before = sum(number < at for number, _ in kind)
+    # The step that was under way when the scheduler stopped waited for the replays.
+    steps = [step for number, step in kind if number != at]
+    return steps, before, replay
+
+
+def submit(scheduler: GpuScheduler, prompts: list[int], output_tokens: int) -> list[int]:
+    """As a front end would; returns the generations."""
+    ring = scheduler.config.geometry
+    memory = GpuMemory(scheduler.ring.pointer, ring)
+    generations = []
+    for slot, tokens in enumerate(prompts):
+        generation = unpack(memory.load_acquire(ring.metadata_offset(slot))).generation + 1
+        prompt = b"".join((7 + at % 97).to_bytes(TOKEN_BYTES, "little") for at in range(tokens))
+        memory.write(ring.prompt_offset(slot), prompt)
+        sizes = (tokens, output_tokens)
+        wanted = Descriptor(slot, slot, *sizes, 0.0, 1.0, 0, NO_TOKEN, IGNORE_EOS, generation)
+        memory.write(ring.descriptor_offset(slot), wanted.pack())
+        pending = pack(State.PREFILL_PENDING, Outcome.NONE, generation, 0)
+        memory.store_release(ring.metadata_offset(slot), pending)
+        generations.append(generation)
+    return generations
+
+
+def wait_until(scheduler: GpuScheduler, reached: Callable[[], bool]) -> None:
+    while not reached():
+        scheduler.check()
 
 
 if __name__ == "__main__":

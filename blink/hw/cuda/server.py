@@ -19,7 +19,7 @@ from blink.hw.engine.llama.shapes import SHAPES
 from blink.hw.engine.port import Engine, GraphShape
 from blink.hw.recording import RanStep
 from blink.model.errors import BackendUnavailable, BadInput, UnknownName
-from blink.model.llm import llm
+from blink.model.llm import lookup
 from blink.model.policy import GraphCache
 from blink.model.scheduler import DECODE_GRAPH, PREFILL_GRAPH
 from blink.model.setup import RunSetup
@@ -98,7 +98,7 @@ def _shape_of(model: str) -> str:
     """The torch engine's name of a model of the catalogue."""
     for shape in SHAPES:
         with suppress(UnknownName):
-            if llm(shape).name == model:
+            if lookup(shape).name == model:
                 return shape
     raise BadInput(
         f"the torch engine has no shape of the model {model!r}; it has {', '.join(sorted(SHAPES))}"
