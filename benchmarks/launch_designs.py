@@ -103,16 +103,13 @@ def serve(
     first = scheduler.report().steps
     generations = submit(scheduler, prompts, output_tokens)
     scheduler.start()
-    wait_until(
-        scheduler, lambda: scheduler.check().steps >= first + len(prompts) + output_tokens // 2
-    )
+    halfway = first + len(prompts) // 2 + output_tokens // 2
+    wait_until(scheduler, lambda: scheduler.check().steps >= halfway)
     scheduler.stop()
     at = scheduler.report().steps
     replay = replay_ns(scheduler.graphs.raw[shape], 30)
-    memory, ring = (
-        GpuMemory(scheduler.ring.pointer, scheduler.config.geometry),
-        scheduler.config.geometry,
-    )
+    ring = scheduler.config.geometry
+    memory = GpuMemory(scheduler.ring.pointer, ring)
     size = len(prompts) * SLOT_METADATA_BYTES
     scheduler.start()
     wait_until(
