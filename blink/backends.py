@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Final, Literal, Protocol, cast
+from typing import Any, Final, Literal, Protocol, cast
 
 from blink.model.errors import BackendUnavailable, BadInput, UnknownName
+from blink.model.profile import Timing
 from blink.model.record import RunRecord
 from blink.model.setup import RunSetup
 
@@ -25,6 +26,19 @@ class Backend(Protocol):
 
     def run(self, setup: RunSetup, *, commit: str, progress: Callable[[int], None]) -> RunRecord:
         """Run ``setup`` until every request has ended."""
+
+
+class MetalBackend(Backend, Protocol):
+    """A backend that is a real machine, and can say what it is made of."""
+
+    def metal(self) -> dict[str, Any]:
+        """``date`` (YYYY-MM-DD), ``gpu``, ``driver``, ``cuda``: texts; clocks as ``NAME_mhz``."""
+
+    def microbenchmarks(self, progress: Callable[[str], None]) -> dict[str, Timing]:
+        """What single things cost, at least those of ``blink.model.profile.MICROBENCHMARKS``.
+
+        ``progress(what)`` is called as each begins.
+        """
 
 
 _BACKENDS: Final = {
@@ -68,6 +82,11 @@ def require(name: str) -> Backend:
             f"{install}"
         ) from None
     return cast(Backend, found())
+
+
+def require_metal() -> MetalBackend:
+    """Return the backend that is a real machine. Raises BackendUnavailable where there is none."""
+    return cast(MetalBackend, require("hw"))
 
 
 def check_capabilities(backend: Backend, wanted: list[str]) -> None:

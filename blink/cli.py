@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ SPECS_DIR: Final = Path("specs")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     options = _parser().parse_args(arguments)
+    options.words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         command: Callable[[argparse.Namespace], int] = options.command
         return command(options)
@@ -67,8 +69,7 @@ def run(options: argparse.Namespace) -> int:
             _write(place, scenario, results)
     if options.json:
         _print_json(document)
-    failed = document["violations"] or any(v["holds"] is False for v in document["verdicts"])
-    return EXIT_FAILED if failed else 0
+    return _failed(document)
 
 
 def _execute(plan: Sequence[Any], backend: backends.Backend) -> list[Any]:
@@ -119,8 +120,10 @@ def _write(directory: Path, scenario: Any, results: Sequence[Any]) -> None:
     print(f"written to {directory}/ (timeline.json opens in ui.perfetto.dev)", file=sys.stderr)
 
 
-def _places(options: argparse.Namespace) -> list[Path | None]:
+def _places(options: argparse.Namespace, *below: str) -> list[Path | None]:
     """Where each spec's output goes: --out itself, or below it by the specs' names.
+
+    ``below``: the folders of it that are written, if it is not the place itself.
 
     Raises BadInput, before anything runs, if one cannot be written.
     """
@@ -133,8 +136,89 @@ def _places(options: argparse.Namespace) -> list[Path | None]:
         names = [f"{number}-{name}" for number, name in enumerate(names, start=1)]
     places = [options.out] if len(names) == 1 else [options.out / name for name in names]
     for place in places:
-        check_out_dir(place)
+        for folder in below or (".",):
+            check_out_dir(place / folder)
     return list(places)
+
+
+# --- validate, bench -------------------------------------------------------------------------
+
+
+def validate(options: argparse.Namespace) -> int:
+    """``blink validate``: scenarios on the real machine and in the twin, figure by figure."""
+    from blink.plan import validate as steps
+    from blink.plan.progress import Progress, announce
+    from blink.plan.validate_report import document, machine_rows, print_validation
+
+    metal = backends.require_metal()
+    machine = metal.metal()
+    specs = [
+        steps.plan(
+            path, options.set, options.seed, machine["gpu"], interference=options.interference
+        )
+        for path in options.specs
+    ]
+    for spec in specs:
+        backends.check_capabilities(metal, list(spec.scenario.requires))
+    out = options.profile_out
+    name = steps.check_profile_out(out) if out is not None else "just-measured"
+    places = _places(options, "metal", "twin")
+    microbenchmarks = metal.microbenchmarks(announce)
+    done = []
+    for spec, place in zip(specs, places, strict=True):
+        with Progress(spec.runs) as progress:
+            ran = steps.on_metal(spec, metal, progress.advance, progress.finish)
+        done += [(spec, *each) for each in ran]
+        _keep(place, "metal", spec, [result for result, _ in ran])
+    measured = steps.measure(
+        metal, microbenchmarks, done, name=name, command=shlex.join(["blink", *options.words])
+    )
+    announce("the same runs in the twin")
+    pairs, measured = steps.compare(done, measured)
+    if out is not None:
+        steps.write_profile(out, measured)
+        announce(f"profile {name} written to {out}")
+    for spec, place in zip(specs, places, strict=True):
+        _keep(place, "twin", spec, [pair.twin for pair in pairs if pair.spec is spec])
+    found: dict[str, Any] = {"machine": machine, "profile": name}
+    found["microbenchmarks"] = machine_rows(microbenchmarks, machine["gpu"])
+    found |= document(pairs)
+    if options.json:
+        _print_json(found)
+    else:
+        print_validation(found)
+    return _failed(found)
+
+
+def _keep(place: Path | None, name: str, spec: Any, results: Sequence[Any]) -> None:
+    """Check the invariants of every record, and write it, if it is to be kept, at once."""
+    from blink.testing.invariants import violations
+
+    for result in results:
+        result.record.violations = violations(result.record)
+    if place is not None:
+        _write(place / name, spec.scenario, results)
+
+
+def _failed(document: dict[str, Any]) -> int:
+    """The exit code of what was expected of the runs in ``document``."""
+    failed = document["violations"] or any(v["holds"] is False for v in document["verdicts"])
+    return EXIT_FAILED if failed else 0
+
+
+def bench(options: argparse.Namespace) -> int:
+    """``blink bench gpu``: what single things cost on this GPU, and whether that will do."""
+    from blink.plan.bench_gpu import print_bench, rows_of
+    from blink.plan.progress import announce
+
+    metal = backends.require_metal()
+    machine = metal.metal()
+    rows = rows_of(metal.microbenchmarks(announce), machine["gpu"])
+    if options.json:
+        _print_json({"machine": machine, "microbenchmarks": rows})
+    else:
+        print_bench(machine, rows)
+    return EXIT_FAILED if any(row["holds"] is False for row in rows) else 0
 
 
 # --- specs, explain --------------------------------------------------------------------------
@@ -227,6 +311,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"blink {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_run(commands)
+    _add_validate(commands)
     one = _add(commands, "specs", specs, "list the scenarios and their questions", "blink specs")
     one.add_argument("directory", nargs="?", type=Path, default=SPECS_DIR, metavar="DIR")
     one = _add(
@@ -310,6 +395,35 @@ def _add_fuzz(commands: Any) -> None:
     one.add_argument("--walks", type=int, metavar="N", help="stop after so many")
     one.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes")
     one.add_argument("--plant", metavar="BUG", help="plant a bug of blink.testing.explorer.planted")
+
+
+def _add_validate(commands: Any) -> None:
+    one = _add(
+        commands,
+        "validate",
+        validate,
+        "run scenarios on the real machine and in the twin, and print the error of every figure",
+        "blink validate specs/hardware/poisson.toml --profile-out h200.json",
+    )
+    one.add_argument("specs", nargs="+", type=Path, metavar="SPEC")
+    one.add_argument(
+        "--interference",
+        action="store_true",
+        help="run blink and host_resident alone, and next to real neighbours on this host",
+    )
+    one.add_argument("--out", type=Path, metavar="DIR", help="write both records of each run")
+    one.add_argument(
+        "--profile-out", type=Path, metavar="FILE", help="write what was measured as NAME.json"
+    )
+    _add_settings(one)
+    one = _add(
+        commands,
+        "bench",
+        bench,
+        "measure what single things cost on this GPU, beside the twin's constants and their limits",
+        "blink bench gpu --json",
+    )
+    one.add_argument("what", choices=["gpu"], help="gpu: launches, scans, claims, copies")
 
 
 def _add_run(commands: Any) -> None:

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 GENERATED = {
     "blink.schema.json": "blink.model.scenario.schema_json",
     "blink/hw/kernel/csrc/generated/protocol.h": "blink.hw.kernel.protocol_h",
+    "docs/hardware.md": "blink.plan.hardware_page",
     "docs/state_machine.md": "blink.ring_protocol.diagram",
 }
 

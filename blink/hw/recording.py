@@ -92,7 +92,31 @@ def tables_of(book: ClientBook, ran: Sequence[RanStep]) -> Tables:
     ranges = _ranges(book, prefills, decodes, len(ran))
     delivered = _delivered(book, ran, prefills, decodes, ranges)
     requests = _requests(book, ran, prefills)
-    return Tables(requests, _steps(book, ran, delivered), ranges)
+    context = np.zeros(len(ran), dtype=np.int64)
+    context[decodes] = _context_tokens(book, ranges, len(decodes))
+    return Tables(requests, _steps(book, ran, delivered, context), ranges)
+
+
+def _context_tokens(book: ClientBook, ranges: DecodeRanges, decodes: int) -> Int64Array:
+    """Cached tokens that each decode step reads, over all of its sequences.
+
+    A sequence's first decode step reads its prompt, each later one a token more: a line of slope 1
+    over the ordinals. Lines are summed by where they begin and end.
+    """
+    done: dict[int, int] = defaultdict(int)
+    slopes, offsets = (np.zeros(decodes + 1, dtype=np.int64) for _ in range(2))
+    for request, first, end in zip(
+        ranges.request.tolist(), ranges.first.tolist(), ranges.end.tolist(), strict=True
+    ):
+        offset = int(book.workload.input_tokens[request]) + done[request] - first
+        done[request] += end - first
+        slopes[first] += 1
+        slopes[end] -= 1
+        offsets[first] += offset
+        offsets[end] -= offset
+    ordinals = np.arange(decodes, dtype=np.int64)
+    found: Int64Array = np.cumsum(offsets)[:-1] + np.cumsum(slopes)[:-1] * ordinals
+    return found
 
 
 def _ranges(
@@ -159,7 +183,9 @@ def _requests(
     )
 
 
-def _steps(book: ClientBook, ran: Sequence[RanStep], delivered: Int64Array) -> StepTable:
+def _steps(
+    book: ClientBook, ran: Sequence[RanStep], delivered: Int64Array, context: Int64Array
+) -> StepTable:
     prefill = [step.graph == PREFILL_GRAPH for step in ran]
     prompts = book.workload.input_tokens
     return StepTable(
@@ -170,7 +196,7 @@ def _steps(book: ClientBook, ran: Sequence[RanStep], delivered: Int64Array) -> S
         kind=np.array([STEP_PREFILL if each else STEP_DECODE for each in prefill], dtype=np.int8),
         decode_batch=_int64([0 if p else s.count for p, s in zip(prefill, ran, strict=True)]),
         prefill_tokens=_int64([int(sum(prompts[list(step.requests)])) for step in ran]),
-        context_tokens=np.zeros(len(ran), dtype=np.int64),
+        context_tokens=context,
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from blink.model import control_plane, hardware, llm, timing
+from blink.model import control_plane, hardware, llm, profile, timing
+from blink.model.calibration import calibrate
 from blink.model.control_plane import ControlPlane
 from blink.model.errors import BadInput
 from blink.model.hardware import DpuSku
@@ -56,7 +57,7 @@ def resolve(
             prefill_tokens_max=limits.prefill_tokens_max,
             reserved_bytes=timing.engine(plane.engine).reserved_bytes,
         )
-    return RunSetup(
+    setup = RunSetup(
         label=label,
         system=system,
         condition=condition,
@@ -85,6 +86,8 @@ def resolve(
         faults=_faults(scenario),
         scenario=scenario.model_dump(mode="json", by_alias=True),
     )
+    name = scenario.hardware.profile
+    return calibrate(setup, profile.lookup(name)) if name else setup
 
 
 def _check_cores(scenario: Scenario, dpu: DpuSku) -> None:

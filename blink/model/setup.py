@@ -13,7 +13,8 @@ from blink.model.control_plane import ControlPlane
 from blink.model.hardware import DpuSku, GpuSku, HostSku, LinkSku
 from blink.model.interference import Interference
 from blink.model.llm import LlmSku
-from blink.model.policy import Limits
+from blink.model.policy import GraphCache, Limits
+from blink.model.profile import Steps
 from blink.model.workload import Workload
 
 LaunchMode = Literal["fire_and_forget", "tail_chain", "auto"]
@@ -62,7 +63,8 @@ class RunSetup:
 
     ``graph_cache``: the engine runs captured prefill graphs; without ``graph_table`` it has
     captured none but the maximal shape. ``provider`` and ``weights`` ("random", or a folder of
-    safetensors) concern backends that compute; the twin knows step times only.
+    safetensors) concern backends that compute; the twin knows step times only. ``profile`` names
+    the hardware profile whose constants these are, ``steps`` its step times, if it has this run's.
     """
 
     label: str
@@ -89,7 +91,19 @@ class RunSetup:
     provider: Provider = "null"
     weights: str = "random"
     fast_forward: bool = True
+    profile: str | None = None
+    steps: Steps | None = None
     ring: RingSetup = RingSetup()
     front_end: FrontEndSetup = FrontEndSetup()
     faults: FaultSetup = FaultSetup()
     scenario: dict[str, Any] = field(default_factory=dict)
+
+
+def graph_cache(setup: RunSetup) -> GraphCache | None:
+    """The policy's view of the captured graphs; None for an engine that captures no prefill."""
+    if not setup.graph_cache:
+        return None
+    limits = setup.limits
+    if not setup.graph_table:
+        return GraphCache(limits.batch_max, limits.prefill_tokens_max, (), ())
+    return GraphCache(limits.batch_max, limits.prefill_tokens_max)

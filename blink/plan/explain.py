@@ -12,6 +12,7 @@ from rich.table import Table
 from blink.model import timing
 from blink.model.provenance import Constant, catalogue
 from blink.model.scenario import Scenario, resolved, resolved_toml
+from blink.model.setup import RunSetup
 from blink.plan.runner import PlannedRun
 
 Origins = dict[str, dict[str, dict[str, Any]]]
@@ -48,6 +49,8 @@ def _origins(plan: Sequence[PlannedRun]) -> Origins:
             origins[f"{kind} {sku.name}"] = _constants(sku.provenance)
         origins[f"link {setup.link.name}"] = _constants(setup.link.provenance)
         origins[f"control plane {setup.plane.name}"] = _constants(setup.plane.provenance)
+        if setup.steps is not None:
+            origins[f"step times {setup.system}, profile {setup.profile}"] = _step_rows(setup)
         engine = timing.engine(setup.plane.engine)
         origins[f"engine {engine.name}"] = _constants(engine.provenance)
         if setup.interference.neighbours:
@@ -56,6 +59,22 @@ def _origins(plan: Sequence[PlannedRun]) -> Origins:
                 if name in neighbours:
                     origins[f"neighbour {name}"] = _constants(neighbours[name].constants)
     return origins
+
+
+def _step_rows(setup: RunSetup) -> dict[str, dict[str, Any]]:
+    """The outermost measured shapes: between them steps are interpolated."""
+    assert setup.steps is not None
+    source = f"profile {setup.profile}: {setup.llm.name}, engine {setup.provider}"
+    decode = [(row.batch, row.context_tokens, row.ns) for row in setup.steps.decode]
+    prefill = [(row.batch, row.tokens, row.ns) for row in setup.steps.prefill]
+    return {
+        f"{kind}_{which}_ns": asdict(
+            Constant(ns, "ns", f"{source}: batch {batch}, {tokens} tokens of {len(rows)} shapes")
+        )
+        for kind, rows in (("decode", decode), ("prefill", prefill))
+        if rows
+        for which, (batch, tokens, ns) in (("least", min(rows)), ("most", max(rows)))
+    }
 
 
 def _constants(provenance: Mapping[str, Constant]) -> dict[str, dict[str, Any]]:

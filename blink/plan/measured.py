@@ -23,6 +23,7 @@ from blink.model import hardware, llm
 from blink.model.errors import BadInput, TraceError, UnknownName
 from blink.model.hardware import GpuSku
 from blink.model.interference import QUIET, Interference, Neighbour
+from blink.model.json_file import parse, read_text
 from blink.model.llm import LlmSku
 from blink.model.provenance import catalogue
 from blink.model.workload import Workload, read_trace
@@ -34,7 +35,6 @@ from blink.plan.measured_files import (
     RequestRow,
     Summary,
     SummaryRun,
-    parse,
 )
 
 NS_PER_S: Final = 1e9
@@ -85,7 +85,7 @@ def read_measured(
     Raises BadInput for a file of neither format, naming the run and key or the line, and for a
     model or GPU that no catalogue has.
     """
-    text = _text(path)
+    text = read_text(path)
     if path.suffix == ".jsonl":
         return [_from_requests(path, text, model_config, gpu)]
     summary = parse(Summary, path, text)
@@ -266,7 +266,7 @@ def _from_requests(
 ) -> MeasuredRun:
     rows = _rows(path, text)
     meta_path = path.with_suffix(".meta.json")
-    meta = parse(Meta, meta_path, _text(meta_path)) if meta_path.exists() else Meta()
+    meta = parse(Meta, meta_path, read_text(meta_path)) if meta_path.exists() else Meta()
     settings = meta.engine_kwargs or EngineSettings()
     _check_settings(settings, meta_path)
     cache = meta.kv_cache or KvCache()
@@ -371,12 +371,3 @@ def _model(name: str, where: str, model_config: Path | None) -> LlmSku:
         return llm.lookup(name)
     except UnknownName as error:
         raise BadInput(f"{where}: {error}; give its config.json with --model-config") from None
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path}: not UTF-8 text: byte {error.start}") from None
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read: {error.strerror}") from None

@@ -5,14 +5,12 @@ Unknown keys are let pass, for these files are other people's; null is the same 
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any, Final, Self, TypeVar
+from typing import Annotated, Any, Final, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
-from blink.model.errors import BadInput
-from blink.model.workload.traces import shown, whole_tokens
+from blink.model.workload.traces import whole_tokens
 
 STAMP_S_MAX: Final = 4e9  # of the year 2096: two stamps differ by less than int64 nanoseconds hold
 
@@ -149,32 +147,3 @@ class RequestRow(_Part):
             message = "queued_ts, first_token_ts and last_token_ts are not in this order"
             raise PydanticCustomError("order", "{message}", {"message": message})
         return self
-
-
-Part = TypeVar("Part", bound=_Part)
-
-
-def parse(kind: type[Part], where: Path | str, text: str) -> Part:
-    """Read one JSON object. Raises BadInput with ``where``, and a line for each bad key."""
-    try:
-        return kind.model_validate_json(text)
-    except ValidationError as errors:
-        details = errors.errors(include_url=False)
-        told = [each for each in details if len(details) == 1 or each["type"] != "too_short"]
-        found = [f"{where}: {_line(each)}" for each in told]
-        raise BadInput("\n".join(found)) from None
-
-
-def _line(error: ErrorDetails) -> str:
-    if error["type"] == "json_invalid":
-        return f"not JSON: {error['ctx']['error']}"
-    key = ".".join(str(step) for step in error["loc"])
-    said = error["msg"].replace("Input should be", "must be").replace("Field required", "missing")
-    value = "" if error["type"] in ("missing", "order", "tokens") else _value(error["input"])
-    return f"{key}: {said}{value}" if key else f"{said}{value}"
-
-
-def _value(value: object) -> str:
-    if isinstance(value, dict | list | tuple):
-        return ""
-    return f", is {shown(repr(value) if isinstance(value, str) else value)}"

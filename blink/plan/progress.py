@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
+
+def announce(what: str) -> None:
+    """Say on stderr what begins now."""
+    sys.stderr.write(f"{what}\n")
+
+
 UPDATES: Final = 100
 """How often, at most, a run's bar moves."""
 

@@ -32,7 +32,7 @@ def print_comparison(
     The table needs 80 columns; without a terminal rich assumes as many.
     """
     console.print(comparison_table(summaries))
-    for line in unfinished_lines(summaries):
+    for line in (*unfinished_lines(summaries), *extrapolated_lines(records)):
         console.print(Text(line), style="yellow")
     if why := explain(records):
         console.print()
@@ -84,6 +84,16 @@ def unfinished_lines(summaries: Sequence[Summary]) -> list[str]:
         + ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in run["outcomes"].items())
         for run in summaries
         if run["completed"] != run["requests"]
+    ]
+
+
+def extrapolated_lines(records: Sequence[RunRecord]) -> list[str]:
+    """Return a line for each run of which a hardware profile measured not every step's shape."""
+    return [
+        f"{record.system} ({record.condition}): {outside} of {len(record.steps)} steps are of "
+        f"shapes that profile {record.assumptions['profile']} did not measure: extrapolated"
+        for record in records
+        if (outside := record.counters.get("steps_extrapolated", 0))
     ]
 
 

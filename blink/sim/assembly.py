@@ -6,11 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from blink.model.interference import QUIET, host_pressure
-from blink.model.policy import GraphCache, KvLedger
+from blink.model.policy import KvLedger
 from blink.model.random import RandomStreams
-from blink.model.setup import RunSetup
-from blink.model.timing import StepTime
-from blink.model.timing import engine as engine_efficiency
+from blink.model.setup import RunSetup, graph_cache
+from blink.model.step_table import step_time
 from blink.ring_protocol.front_end import FrontEnd, TokenReader
 from blink.ring_protocol.layout import Geometry
 from blink.ring_protocol.loopback import LoopbackMemory
@@ -56,21 +55,12 @@ def assemble(setup: RunSetup, streams: RandomStreams, progress: Callable[[int], 
 
 
 def _engine(setup: RunSetup, env: Clock, recorder: Recorder, sink: OutputSink) -> Engine:
-    timing = StepTime(setup.llm, setup.gpu, engine_efficiency(setup.plane.engine))
+    timing = step_time(setup)
     kv = KvLedger(setup.kv_blocks_total, setup.kv_block_tokens)
     # A poll that cannot report a whole batch leaves tokens to later ones: those are made for real.
     polls_whole = setup.front_end.slots_per_poll_max >= setup.limits.batch_max
     skips = setup.fast_forward and (polls_whole or setup.plane.processes > 0)
     return Engine(env, timing, kv, recorder, sink, fast_forward=skips)
-
-
-def _graphs(setup: RunSetup) -> GraphCache | None:
-    if not setup.graph_cache:
-        return None
-    limits = setup.limits
-    if not setup.graph_table:
-        return GraphCache(limits.batch_max, limits.prefill_tokens_max, (), ())
-    return GraphCache(limits.batch_max, limits.prefill_tokens_max)
 
 
 def _clients(
@@ -125,7 +115,7 @@ def _with_dpu(
     dpu = Dpu(env, front_end, transport, memory, dpu_costs(setup), recorder)
     engine = _engine(setup, env, recorder, dpu)
     dpu.catch_up = engine.catch_up
-    graphs = _graphs(setup)
+    graphs = graph_cache(setup)
     assert graphs is not None
     gpu = GpuScheduler(
         env,
@@ -169,7 +159,7 @@ def _with_host(
         plane,
         engine_noise,
         setup.limits,
-        _graphs(setup),
+        graph_cache(setup),
         prefix_caching=setup.prefix_caching,
     )
     api.engine = host

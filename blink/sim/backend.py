@@ -16,7 +16,8 @@ from blink.model.errors import RequestDoesNotFit
 from blink.model.metrics import makespan_s
 from blink.model.random import stream_of
 from blink.model.record import RunRecord
-from blink.model.setup import RunSetup
+from blink.model.setup import RunSetup, graph_cache
+from blink.model.step_table import MeasuredStepTime
 from blink.ring_protocol.states import Outcome
 from blink.sim.assembly import Assembly, assemble
 
@@ -111,7 +112,19 @@ def _record(setup: RunSetup, parts: Assembly, commit: str) -> RunRecord:
         marks=recorder.marks,
     )
     record.energy_j = _energy_j(setup, parts, record)
+    if setup.profile is not None:
+        _flag_extrapolation(setup, parts, record)
     return record
+
+
+def _flag_extrapolation(setup: RunSetup, parts: Assembly, record: RunRecord) -> None:
+    """Name the profile, and count the steps whose time no measured step of it vouches for."""
+    timing, graphs = parts.engine.timing, graph_cache(setup)
+    outside = len(record.steps)
+    if isinstance(timing, MeasuredStepTime) and graphs is not None:
+        outside = timing.extrapolated(record.steps, graphs.decode_batch)
+    record.assumptions["profile"] = setup.profile
+    record.counters["steps_extrapolated"] = outside
 
 
 def _host_cpu_ns(parts: Assembly) -> int:

@@ -1,6 +1,6 @@
 """Builds the host's C++ with g++, once for each state of its sources.
 
-    python -m blink.hw.host.build library|stress [plain|tsan|asan]      prints where it is
+    python -m blink.hw.host.build library|stress|thrash [plain|tsan|asan]      prints where it is
 
 The result lies in ``~/.cache/blink``, named by what went into it: sources, flags and compiler. A
 changed source is another name, so nothing stale is ever loaded.
@@ -26,6 +26,7 @@ INSTALL: Final = "apt-get install g++   (on Debian and Ubuntu)"
 TARGETS: Final = {
     "library": ("host.cpp", ("-fPIC", "-shared")),
     "stress": ("stress.cpp", ()),
+    "thrash": ("thrash.cpp", ()),
 }
 """What can be built: its source in ``host/csrc``, and the flags that it needs."""
 

@@ -37,6 +37,10 @@ class Hardware(Section):
     host: Name = "xeon-6336y-2s"
     dpu: Name = "bluefield3"
     link: Name = "connectx6-200g"
+    profile: Name | None = Field(
+        default=None,
+        description="a measured machine, by name or JSON file: its constants replace these SKUs'",
+    )
 
 
 class Engine(Section):
