@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -14,9 +15,11 @@ from blink.hw.cuda.null_engine import NullEngine, token_of
 from blink.hw.cuda.runtime import call, libraries
 from blink.hw.cuda.scheduler import FIRE_AND_FORGET, TAIL_CHAIN, GpuConfig, GpuScheduler
 from blink.hw.engine.llama import open_engine
+from blink.hw.engine.llama.shapes import SHAPES
 from blink.hw.engine.port import Engine, GraphShape
 from blink.hw.recording import RanStep
-from blink.model.errors import BackendUnavailable
+from blink.model.errors import BackendUnavailable, BadInput, UnknownName
+from blink.model.llm import lookup
 from blink.model.policy import GraphCache
 from blink.model.scheduler import DECODE_GRAPH, PREFILL_GRAPH
 from blink.model.setup import RunSetup
@@ -85,9 +88,20 @@ def _engine_of(setup: RunSetup) -> Engine:
         return NullEngine(null_times(setup))
     if setup.provider == "torch":
         weights = None if setup.weights == "random" else setup.weights
-        return open_engine(setup.llm.name, weights=weights)
+        return open_engine(_shape_of(setup.llm.name), weights=weights)
     raise BackendUnavailable(
         f"engine {setup.provider!r} is not built yet; take engine.provider = 'null'"
+    )
+
+
+def _shape_of(model: str) -> str:
+    """The torch engine's name of a model of the catalogue."""
+    for shape in SHAPES:
+        with suppress(UnknownName):
+            if lookup(shape).name == model:
+                return shape
+    raise BadInput(
+        f"the torch engine has no shape of the model {model!r}; it has {', '.join(sorted(SHAPES))}"
     )
 
 
