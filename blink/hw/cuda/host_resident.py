@@ -1,31 +1,32 @@
 """The same graphs and the same policy from a host thread: the paper's baseline (figure 3).
 
 The scheduler is the C++ core on threads of the host, its ring and its tables lie in host memory
-that the GPU reads, and a thread of this process launches each graph and waits for it. What differs
-from the GPU-resident scheduler is where it runs, and nothing else.
+that the GPU reads, and a thread in C++ launches each graph and waits for it. What differs from the
+GPU-resident scheduler is where it runs, and nothing else.
 """
 
 from __future__ import annotations
 
 import ctypes as c
-import threading
-import time
-from typing import Any
+from bisect import bisect_left
 
 from blink.hw.cuda.clock import gpu_offset_ns
 from blink.hw.cuda.graphs import CapturedGraphs, Grid, Progress
-from blink.hw.cuda.runtime import PinnedBytes, Stream, call
+from blink.hw.cuda.runtime import CudaError, PinnedBytes, Stream, call
 from blink.hw.cuda.scheduler import GpuConfig
 from blink.hw.cuda.structs import Launch, View
-from blink.hw.engine.port import Engine
+from blink.hw.engine.port import Engine, GraphShape
+from blink.hw.host.engine import HostEngine, HostStep, Tables
 from blink.hw.host.memory import SharedMemory
 from blink.hw.host.threads import HostThreads
 from blink.hw.recording import RanStep
-from blink.model.scheduler import PREFILL_GRAPH
 
 
 class HostResident:
-    """Serves a ring in host memory; see the module. Times are of ``time.perf_counter_ns``."""
+    """Serves a ring in host memory; see the module. Times are of ``time.perf_counter_ns``,
+
+    which is the monotonic clock that C++ reads too.
+    """
 
     def __init__(
         self,
@@ -45,8 +46,7 @@ class HostResident:
         )
         self._registered = [(self.memory.address, config.geometry.total_bytes)]
         self._launch = PinnedBytes(c.sizeof(Launch))
-        self._tokens = PinnedBytes(4 * config.geometry.slots)
-        self._slots = PinnedBytes(4 * config.geometry.slots)
+        self._tokens, self._slots = (PinnedBytes(4 * config.geometry.slots) for _ in range(2))
         self._grid = Grid.of(config.graph_cache, config.limits, config.context_tokens_max)
         self._stream = Stream()
         view = self._view()
@@ -56,28 +56,42 @@ class HostResident:
         shapes = self._grid.shapes(config.limits)
         self.graphs = CapturedGraphs(engine, view, shapes, self._stream, progress)
         self._execs = {
-            shape: call("cudaGraphInstantiateWithFlags", raw, 0)
+            shape: int(call("cudaGraphInstantiateWithFlags", raw, 0))
             for shape, raw in self.graphs.raw.items()
         }
+        self._thread: HostEngine | None = None
         self._steps: list[RanStep] = []
-        self._stopping = threading.Event()
-        self._failed: BaseException | None = None
-        self._thread = threading.Thread(target=self._serve, name="host-resident", daemon=True)
 
     def start(self) -> None:
         """Begin to launch what the scheduler asks for."""
-        self._thread.start()
+        driver = c.CDLL("libcuda.so.1")
+        launch, wait = (
+            c.cast(function, c.c_void_p).value or 0
+            for function in (driver.cuGraphLaunch, driver.cuStreamSynchronize)
+        )
+        self._thread = HostEngine(
+            self.scheduler,
+            self._tables(),
+            launch=launch,
+            wait=wait,
+            stream=int(self._stream.handle),
+            shared=self._launch.pointer,
+            slots=self._slots.pointer,
+            tokens=self._tokens.pointer,
+        )
 
     def check(self) -> None:
         """Raises what has stopped it."""
-        if self._failed is not None:
-            raise self._failed
+        self.scheduler.check()
+        if self._thread is not None and self._thread.error():
+            raise CudaError(f"a launch from the host failed: CUresult {self._thread.error()}")
 
     def stop(self) -> None:
         """End both threads between two steps."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        if self._thread is not None:
+            self._thread.stop()
+            self._steps = self._read_steps(*self._thread.steps(), gpu_offset_ns())
+            self._thread = None
         self.scheduler.stop()
 
     def close(self) -> None:
@@ -91,7 +105,7 @@ class HostResident:
             call("cudaHostUnregister", address)
 
     def steps(self) -> list[RanStep]:
-        """The graphs that ran, on the host's clock."""
+        """The graphs that ran, on the host's clock, once it has stopped."""
         return self._steps
 
     # --- inside ------------------------------------------------------------------------------
@@ -104,38 +118,48 @@ class HostResident:
         view.launch, view.tokens = self._launch.pointer, self._tokens.pointer
         return view
 
-    def _serve(self) -> None:
-        try:
-            offset_ns = gpu_offset_ns()
-            while not self._stopping.is_set():
-                if (running := self.scheduler.launched()) is not None:
-                    self._run(*running, offset_ns)
-        except BaseException as error:  # noqa: BLE001 - check() raises it where it is seen
-            self._failed = error
+    def _tables(self) -> Tables:
+        grid, limits = self._grid, self.config.limits
+        decode = [self._execs[GraphShape(False, batch, 1)] for batch in grid.decode_batches]
+        prefill = [
+            self._execs.get(GraphShape(True, batch, tokens), 0)
+            for batch in grid.prefill_batches
+            for tokens in grid.prompt_tokens
+        ]
 
-    def _run(self, graph: int, count: int, slots: Any, offset_ns: int) -> None:
-        decided_ns = time.perf_counter_ns()
-        launch = Launch.from_address(self._launch.pointer)
-        launch.launched += 1
-        c.memmove(self._slots.pointer, slots, 4 * count)
-        launch.slots, launch.count, launch.graph = self._slots.pointer, count, graph
-        requests, tokens = self._prompts(slots[:count]) if graph == PREFILL_GRAPH else ((), 1)
-        shape = self._grid.shape_of(graph, count, tokens)
-        call("cudaGraphLaunch", self._execs[shape], self._stream.handle)
-        launched_ns = time.perf_counter_ns()
-        self._stream.wait()
-        seen_ns = time.perf_counter_ns()
-        self.scheduler.finish_with(self._tokens.pointer)
-        turn = launch.launched % 2
-        start_ns, end_ns = launch.start_ns[turn] + offset_ns, launch.end_ns[turn] + offset_ns
-        # The clocks are compared to a microsecond or two: keep what is known to come first.
-        start_ns = max(decided_ns, start_ns)
-        end_ns = max(start_ns + 1, min(end_ns, seen_ns))
-        times = (decided_ns, launched_ns, start_ns, end_ns, seen_ns)
-        self._steps.append(RanStep(*times, graph, count, tokens, requests))
+        def index(buckets: tuple[int, ...], largest: int) -> list[int]:
+            return [bisect_left(buckets, size) for size in range(largest + 1)]
 
-    def _prompts(self, slots: list[int]) -> tuple[tuple[int, ...], int]:
-        """The requests of a prefill, and its longest context."""
-        found = [self.scheduler.sequence(slot) for slot in slots]
-        longest = max(each.prompt_tokens + max(0, each.tokens - 1) for each in found)
-        return tuple(each.request_id for each in found), longest
+        return Tables(
+            decode,
+            prefill,
+            index(grid.decode_batches, limits.batch_max),
+            index(grid.prefill_batches, limits.prefill_batch_max),
+            index(grid.prompt_tokens, self.config.context_tokens_max),
+            len(grid.prompt_tokens),
+        )
+
+    def _read_steps(
+        self, ran: list[HostStep], prompts: list[int], offset_ns: int
+    ) -> list[RanStep]:
+        """On one clock. Two clocks are compared to a microsecond: what comes first stays first."""
+        steps, taken = [], 0
+        for each in ran:
+            start_ns = max(each.decided_ns, each.gpu_start_ns + offset_ns)
+            end_ns = max(start_ns + 1, min(each.gpu_end_ns + offset_ns, each.seen_ns))
+            requests = tuple(prompts[taken : taken + each.prompts])
+            taken += each.prompts
+            steps.append(
+                RanStep(
+                    decided_ns=each.decided_ns,
+                    launched_ns=each.launched_ns,
+                    start_ns=start_ns,
+                    end_ns=end_ns,
+                    seen_ns=each.seen_ns,
+                    graph=each.graph,
+                    count=each.count,
+                    tokens=each.tokens,
+                    requests=requests,
+                )
+            )
+        return steps

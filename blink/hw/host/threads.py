@@ -90,34 +90,23 @@ class HostThreads:
 
     def running(self) -> Graph | None:
         """The graph that waits to be finished, or None. Raises what stopped the scheduler."""
-        found = self.launched()
-        if found is None:
-            return None
-        graph, count, slots = found
-        return Graph(graph == PREFILL_GRAPH, tuple(self.sequence(slot) for slot in slots[:count]))
-
-    def launched(self) -> tuple[int, int, Any] | None:
-        """The same as numbers: which graph, how many sequences, and their slots.
-
-        The slots are a ctypes array of uint32 that the next call overwrites.
-        """
         graph, exec_index, count = c.c_uint32(), c.c_uint32(), c.c_uint32()
         launches = self._core.value("engine_launched", graph, exec_index, count, self._slots)
         if launches == self._finished:
             self._raise_fault()
             return None
-        return graph.value, count.value, self._slots
+        sequences = tuple(self._sequence(slot) for slot in self._slots[: count.value])
+        return Graph(graph.value == PREFILL_GRAPH, sequences)
+
+    def check(self) -> None:
+        """Raises what stopped the scheduler."""
+        self._raise_fault()
 
     def finish(self, tokens: Mapping[int, int]) -> None:
         """End the running graph: the next token by slot."""
         for slot, token in tokens.items():
             self._core.value("engine_set_token", slot, token)
         self._core.value("engine_finish")
-        self._finished += 1
-
-    def finish_with(self, tokens: int) -> None:
-        """End the running graph: the address of the next tokens by slot, uint32 each."""
-        self._core.value("engine_finish_with", tokens)
         self._finished += 1
 
     def value(self, name: str, *arguments: Any) -> Any:
@@ -144,8 +133,7 @@ class HostThreads:
     ) -> None:
         self.stop()
 
-    def sequence(self, slot: int) -> Sequence:
-        """One sequence of the running graph."""
+    def _sequence(self, slot: int) -> Sequence:
         count = self._core.value("engine_sequence", slot, self._numbers, len(self._numbers))
         request_id, prompt_tokens, tokens, recomputing, *blocks = self._numbers[:count]
         return Sequence(slot, request_id, prompt_tokens, tokens, bool(recomputing), tuple(blocks))

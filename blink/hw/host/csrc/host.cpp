@@ -2,6 +2,7 @@
 #include <optional>
 #include <variant>
 
+#include "host_engine.h"
 #include "threads.h"
 
 using namespace blink;
@@ -15,6 +16,7 @@ struct Handle {
 
   std::variant<Core<HostMemory>, Core<CalledMemory>> core;
   std::optional<ThreadedScheduler<HostMemory>> threads;  // destroyed before the core that they run
+  std::optional<HostEngine<HostMemory>> engine;
 };
 
 template <class Act>
@@ -296,13 +298,27 @@ void blink_engine_view(void* handle, View* view, u64* base, u64* size) {
   });
 }
 
-// Ends the running graph: its tokens, by slot.
-void blink_engine_finish_with(void* handle, const u32* tokens) {
-  with(handle, [&](auto& core) {
-    for (u32 row = 0; row < core.box.count; ++row) core.box.tokens[core.box.slots[row]] = tokens[core.box.slots[row]];
-    core.box.finished.store(core.box.launches.load(std::memory_order_acquire), std::memory_order_release);
-  });
+// --- an engine on a thread of its own: only over memory of this process ----------------------------------
+
+void blink_host_engine_start(void* handle, const Launcher* launcher) {
+  Handle& self = *static_cast<Handle*>(handle);
+  self.engine.emplace(std::get<Core<HostMemory>>(self.core), *launcher);
 }
+void blink_host_engine_stop(void* handle) { static_cast<Handle*>(handle)->engine->stop(); }
+int blink_host_engine_error(void* handle) { return static_cast<Handle*>(handle)->engine->error(); }
+
+// What it did, when it has stopped: copies what fits, returns how many there are.
+u64 blink_host_engine_steps(void* handle, HostStep* out, u64 capacity) {
+  const auto& steps = static_cast<Handle*>(handle)->engine->steps();
+  std::copy_n(steps.begin(), std::min<u64>(capacity, steps.size()), out);
+  return steps.size();
+}
+u64 blink_host_engine_prompts(void* handle, u64* out, u64 capacity) {
+  const auto& prompts = static_cast<Handle*>(handle)->engine->prompts();
+  std::copy_n(prompts.begin(), std::min<u64>(capacity, prompts.size()), out);
+  return prompts.size();
+}
+
 u64 blink_engine_tail_launches(void* handle) {
   return with(handle, [](auto& core) { return core.box.tail_launches.load(std::memory_order_acquire); });
 }
