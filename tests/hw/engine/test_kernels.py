@@ -23,11 +23,8 @@ from blink.hw.engine.llama.ops import Batch, Cache, Heads  # noqa: E402
 from blink.hw.engine.llama.reference import ReferenceOps  # noqa: E402
 from blink.hw.engine.llama.weights import Layer  # noqa: E402
 
-# Triton's interpreter is numpy: it warns of divisions by zero, as numpy does, and makes numbers of
-# arrays in a way that numpy is about to give up.
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
-    pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # the interpreter divides as numpy does
     pytest.mark.timeout(180),
 ]
 
