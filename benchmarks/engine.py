@@ -8,6 +8,13 @@ It checks the kernels against plain torch on the CPU in float32 and against Hugg
 (random small ones, dense and a mixture of experts), and the sampling kernels against the rule,
 token for token. Then it captures the model's shapes with random weights, instantiates each graph
 for device launch, and times replays from the host: what a step costs before any scheduler.
+
+On one H200 (driver 580.159, CUDA 13.0, torch 2.11, Triton 3.6), 2026-12-01, median ms of a replay:
+
+    llama3-8b, float16             decode 1 / 16 / 64: 4.27 / 4.73 / 5.81   (floor 3.5 at 4.3 TB/s)
+                                   prefill 128 / 512 / 2048: 5.5 / 13.4 / 52.9
+    qwen3-30b-a3b, bfloat16        decode 1 / 16 / 64: 3.59 / 12.4 / 17.8   (floors 1.4, 9.3, 13.8)
+                                   prefill 128 / 512 / 2048: 7.4 / 11.6 / 38.6
 """
 
 from __future__ import annotations

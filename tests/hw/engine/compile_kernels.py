@@ -49,7 +49,8 @@ def main() -> None:
         build(rows.gate, {"W": 14_336, "BLOCK": 1024}, dtype)
         for normed in (False, True):
             heads = HEADS | {"NORMED": normed}
-            decode = exact | {"GROUP_PAD": 16, "GROUP_TRUE_PAD": 4, "TILE": 64, "SPLITS": 4}
+            decode = exact | {"GROUP_PAD": 16, "GROUP_TRUE_PAD": 4, "SPLITS": 4}
+            decode["TILE"] = 128 if dtype == "*fp16" else 64
             build(attention.decode, heads | decode, dtype, num_stages=2)
             build(attention.prompt_rope, heads | {"GROUP_PAD": 4}, dtype)
         mixture = MIXTURE | exact | {"TILE": 16}

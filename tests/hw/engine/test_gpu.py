@@ -66,6 +66,30 @@ def test_a_graph_is_launchable_and_computes_what_compute_does(model: str) -> Non
     engine.close()
 
 
+def test_what_stands_before_and_after_is_part_of_the_graph() -> None:
+    engine = open_engine("tiny-llama")
+    engine.prepare(batches.BLOCKS, batches.BLOCK_TOKENS)
+    shape, given = step([3, 4], [5, 2], batches.tables(2))
+    inputs = on_gpu(given)
+    source, sink = inputs.tokens.clone(), inputs.output.clone()
+    graph = engine.capture(
+        shape, inputs, lambda _: inputs.tokens.copy_(source), lambda _: sink.copy_(inputs.output)
+    )
+    flag = cuda.cudaGraphInstantiateFlags.cudaGraphInstantiateFlagDeviceLaunch
+    executable = called(cuda.cudaGraphInstantiateWithFlags(cuda.cudaGraph_t(graph), flag))
+    for token in (7, 150):
+        source.fill_(token)
+        torch.cuda.synchronize()
+        called(cuda.cudaGraphLaunch(executable, cuda.cudaStream_t(0)))
+        torch.cuda.synchronize()
+        found = sink.clone()
+        engine.compute(shape, inputs)
+        assert inputs.tokens.tolist() == [[token]] * 2
+        assert torch.equal(found, inputs.output)
+    called(cuda.cudaGraphExecDestroy(executable))
+    engine.close()
+
+
 def test_a_capture_leaves_the_inputs_as_they_were() -> None:
     engine = open_engine("tiny-llama")
     engine.prepare(batches.BLOCKS, batches.BLOCK_TOKENS)

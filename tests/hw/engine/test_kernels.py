@@ -23,11 +23,8 @@ from blink.hw.engine.llama.ops import Batch, Cache, Heads  # noqa: E402
 from blink.hw.engine.llama.reference import ReferenceOps  # noqa: E402
 from blink.hw.engine.llama.weights import Layer  # noqa: E402
 
-# Triton's interpreter is numpy: it warns of divisions by zero, as numpy does, and makes numbers of
-# arrays in a way that numpy is about to give up.
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
-    pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # the interpreter divides as numpy does
     pytest.mark.timeout(180),
 ]
 
@@ -115,9 +112,9 @@ class _Counted:
         (Heads(20, 1, 16, 1e-6), False),
     ],
 )
-@pytest.mark.parametrize("new", [1, 11])
-def test_attention(heads: Heads, normed: bool, new: int) -> None:
-    """Decode rows from 0 to 70 tokens of context, in up to 8 parts; prompts of 11, 0, 7 ... ."""
+@pytest.mark.parametrize(("new", "tile"), [(1, 16), (1, 128), (11, 16)])
+def test_attention(heads: Heads, normed: bool, new: int, tile: int) -> None:
+    """Decode rows with up to 70 tokens of context, in up to 5 parts; prompts of 11, 1, 7, ... ."""
     size, held = heads.head_dim, (0, 1, 16, 33, 70)
     norms = {"q_norm": normal(size, seed=5) + 1, "k_norm": normal(size, seed=6) + 1}
     given = batch(
@@ -132,7 +129,7 @@ def test_attention(heads: Heads, normed: bool, new: int) -> None:
     given = replace(given, block_tables=given.block_tables.to(DEVICE))
     qkv = normal(6 * new, (heads.heads + 2 * heads.kv_heads) * size, seed=1)
     found = []
-    for ops in (PLAIN, TritonOps(DEVICE, work=((1000, 16, 40),))):
+    for ops in (PLAIN, TritonOps(DEVICE, work=((1000, tile, 40),))):
         keys, values = (
             normal(BLOCKS + 1, heads.kv_heads, BLOCK_TOKENS, size, seed=seed) for seed in (2, 3)
         )

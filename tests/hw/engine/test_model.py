@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from blink.hw.engine.llama import open_engine
 from blink.hw.engine.llama.config import BadModel
-from blink.hw.engine.port import GraphShape
+from blink.hw.engine.port import Engine, GraphShape
 from blink.model.errors import BackendUnavailable
 from tests.hw.engine import batches
 from tests.hw.engine.batches import VOCAB, inputs, opened, prompt, step
@@ -124,7 +125,8 @@ def test_bytes_needed_is_what_is_held(model: str) -> None:
 
 
 def test_what_a_record_says() -> None:
-    said = opened("tiny-qwen3-moe", seed=4).describe()
+    engine: Engine = open_engine("tiny-qwen3-moe", seed=4, dtype="float32", device="cpu")
+    said = engine.describe()
     assert said["model"] == "tiny-qwen3-moe"
     assert said["weights"] == "random, seed 4"
     assert said["dtype"] == "float32"

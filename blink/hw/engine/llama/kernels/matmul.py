@@ -43,7 +43,7 @@ def few_rows(
         first = parts + tile * SPLITS * COLUMNS * M_PAD
         tl.store(first + part * COLUMNS * M_PAD + own, product)
         tl.debug_barrier()  # all threads' stores, then one thread's release
-        if tl.atomic_add(arrived + tile, 1, sem="acq_rel") < SPLITS - 1:
+        if tl.atomic_add(arrived + tile, 1, sem="acq_rel") != SPLITS - 1:
             return
         product = tl.zeros((COLUMNS, M_PAD), tl.float32)
         for each in tl.static_range(SPLITS):

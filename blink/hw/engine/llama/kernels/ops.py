@@ -23,6 +23,8 @@ WORK: Final = ((32, 32, 512), (256, 128, 256), (1 << 31, 64, 512))
 """Decode attention: up to so many pairs of a row and a key head, the tokens that a program takes at
 a time, and the programs wanted. Measured on an H200 (8 key heads of 128, fp16): of 63 settings the
 best, or within 2 % of it, for batch 1, 16 and 64 at context 512, and for batch 16 at 4096."""
+TILE_BYTES_MAX: Final = 32 * 1024
+"""of keys; with the values, and with what is being fetched, four times that is on the chip"""
 SPLITS_MAX: Final = 32
 PROGRAMS_MIN: Final = 128
 """programs that a product is divided into at least: an H200 has 132 multiprocessors"""
@@ -192,6 +194,7 @@ class TritonOps:
         count, size = len(qkv), heads.head_dim
         pairs = count * heads.kv_heads
         tile, programs = next(wanted for limit, *wanted in self._work if pairs <= limit)
+        tile = min(tile, TILE_BYTES_MAX // (next_power_of_2(size) * qkv.itemsize))
         splits = min(SPLITS_MAX, next_power_of_2(cdiv(programs, pairs)))
         out = self._room(count, heads.heads * size, like=qkv)
         left = pairs * splits * (heads.heads // heads.kv_heads)
