@@ -23,9 +23,9 @@ from blink.hw.recording import RanStep
 
 
 class HostResident:
-    """Serves a ring in host memory; see the module. Times are of ``time.perf_counter_ns``,
+    """Serves a ring in host memory; see the module.
 
-    which is the monotonic clock that C++ reads too.
+    Times are of ``time.perf_counter_ns``: the monotonic clock that C++ reads too.
     """
 
     def __init__(
@@ -139,9 +139,7 @@ class HostResident:
             len(grid.prompt_tokens),
         )
 
-    def _read_steps(
-        self, ran: list[HostStep], prompts: list[int], offset_ns: int
-    ) -> list[RanStep]:
+    def _read_steps(self, ran: list[HostStep], prompts: list[int], offset_ns: int) -> list[RanStep]:
         """On one clock. Two clocks are compared to a microsecond: what comes first stays first."""
         steps, taken = [], 0
         for each in ran:
