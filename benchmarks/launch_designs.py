@@ -71,8 +71,9 @@ def measure(model: str, context: int, name: str, design: int) -> list[dict[str, 
         for batch in (1, 16):
             decode = GraphShape(False, batch, 1)
             steps, at, replay = serve(scheduler, [context] * batch, OUTPUT_TOKENS, decode)
-            near = [step.decided_ns for step in steps[at - NEAR : at + NEAR]]
-            rows.append(row(f"decode, batch {batch}", name, replay, np.diff(near)))
+            sides = steps[at - NEAR : at], steps[at : at + NEAR]
+            periods = [np.diff([step.decided_ns for step in side]) for side in sides]
+            rows.append(row(f"decode, batch {batch}", name, replay, np.concatenate(periods)))
         for tokens in (128, context, 2048):
             prefill = GraphShape(True, 1, tokens)
             steps, _, replay = serve(scheduler, [tokens] * 24, 1, prefill)
