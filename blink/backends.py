@@ -103,6 +103,12 @@ def require_metal() -> MetalBackend:
     return cast(MetalBackend, require("hw"))
 
 
+def tell_setup(backend: object, progress: Callable[[str, int, int], None]) -> None:
+    """Let a backend say how far its start is: ``progress(what, done, of)``."""
+    if hasattr(backend, "setting_up"):
+        backend.setting_up = progress
+
+
 def check_capabilities(backend: Backend, wanted: list[str]) -> None:
     """Raise BadInput if a scenario asks for what ``backend`` cannot do."""
     lacking = [each for each in wanted if each not in backend.capabilities]

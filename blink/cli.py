@@ -80,6 +80,7 @@ def _execute(plan: Sequence[Any], backend: backends.Backend) -> list[Any]:
 
     results = []
     with Progress(plan) as progress:
+        backends.tell_setup(backend, progress.prepare)
         for result in runner.execute(plan, backend, progress=progress.advance):
             result.record.violations = violations(result.record)
             progress.finish(result)

@@ -14,12 +14,14 @@ from typing import Any, Final, Literal
 
 from blink.hw.clients import ClientLoop
 from blink.hw.cuda.bench import microbenchmarks
+from blink.hw.cuda.graphs import Progress
 from blink.hw.cuda.runtime import CudaError, libraries
 from blink.hw.cuda.server import Server, metal, server_of
 from blink.hw.recording import RanStep, tables_of
 from blink.model.errors import BadInput
 from blink.model.random import stream_of
 from blink.model.record import RunRecord
+from blink.model.servable import check_servable
 from blink.model.setup import RunSetup
 from blink.model.world import requests_of
 
@@ -44,6 +46,8 @@ class HwBackend:
 
     def __init__(self) -> None:
         libraries()
+        self.setting_up: Progress = lambda what, done, of: None
+        """called as graphs are captured: what, how many are done, of how many"""
 
     def run(
         self,
@@ -61,7 +65,8 @@ class HwBackend:
         report raises if it stops, and ModelDoesNotFit.
         """
         _check(setup)
-        server = server_of(setup)
+        check_servable(setup)
+        server = server_of(setup, self.setting_up)
         try:
             record = self._serve(setup, server, commit, progress, beside)
         except BaseException:

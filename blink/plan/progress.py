@@ -60,6 +60,16 @@ class Progress:
             self._tasks[label] = self._bar.add_task(label, total=total)
         self._bar.update(self._tasks[label], completed=ended)
 
+    def prepare(self, what: str, done: int, of: int) -> None:
+        """A backend gets ready: ``done`` of ``of`` things are."""
+        if self._bar is None:
+            if done == of:
+                sys.stderr.write(f"{what}: {of}\n")
+            return
+        if what not in self._tasks:
+            self._tasks[what] = self._bar.add_task(what)
+        self._bar.update(self._tasks[what], completed=done, total=of)
+
     def finish(self, result: Result) -> None:
         """A run is complete."""
         self._done += 1

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Literal
 
-import numpy as np
-
 from blink.model.energy import wall_power_w
-from blink.model.errors import RequestDoesNotFit
 from blink.model.metrics import makespan_s
 from blink.model.random import stream_of
 from blink.model.record import RunRecord
+from blink.model.servable import check_servable
 from blink.model.setup import RunSetup, graph_cache
 from blink.model.step_table import MeasuredStepTime
 from blink.ring_protocol.states import Outcome
@@ -53,43 +51,6 @@ class SimBackend:
         del processes
         parts.env.run()
         return _record(setup, parts, commit)
-
-
-_A = {"prompt": "a prompt", "output": "an output", "context": "a context"}
-
-
-def check_servable(setup: RunSetup) -> None:
-    """Refuse, before anything runs, a request that no slot or no KV cache could ever hold."""
-    workload, ring = setup.workload, setup.ring
-    context = workload.input_tokens + workload.output_tokens
-    cache_tokens = setup.kv_blocks_total * setup.kv_block_tokens
-    limits = (
-        ("prompt", workload.input_tokens, ring.prompt_tokens_max, "ring.prompt_tokens_max"),
-        ("output", workload.output_tokens, ring.output_tokens_max, "ring.output_tokens_max"),
-        ("context", context, setup.context_tokens_max, "engine.context_tokens_max"),
-        ("context", context, cache_tokens, f"the KV cache of {setup.gpu.name}"),
-    )
-    for what, tokens, limit, where in limits:
-        too_long = tokens > limit
-        if too_long.any():
-            first = int(np.argmax(too_long))
-            raise RequestDoesNotFit(
-                f"request {first} of the workload has {_A[what]} of {tokens[first]} tokens, "
-                f"{where} is {limit} ({int(too_long.sum())} such requests): "
-                f"raise the limit or {_shorten(setup, what)}"
-            )
-
-
-def _shorten(setup: RunSetup, what: str) -> str:
-    """How to be rid of requests that are too long, in the words of the scenario."""
-    keys = {
-        "prompt": "input_tokens_max",
-        "output": "output_tokens_max",
-        "context": "input_tokens_max and output_tokens_max",
-    }[what]
-    if setup.scenario.get("workload", {}).get("kind") == "trace":
-        return f"leave them out with workload.{keys.replace(' and ', ' and workload.')}"
-    return f"shorten workload.lengths ({keys})"
 
 
 def _record(setup: RunSetup, parts: Assembly, commit: str) -> RunRecord:

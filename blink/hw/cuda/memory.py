@@ -98,6 +98,7 @@ class CudaTransport:
         self._stream.wait()
         for event in self._events:
             call("cudaEventDestroy", event)
+        self._stream.close()
         self._staging.free()
 
     # --- posting -----------------------------------------------------------------------------
@@ -216,6 +217,12 @@ class GpuMemory:
         self.stream = Stream()
         self._staging = PinnedBytes(max(geometry.metadata_bytes, 1 << 16))
         self._call = PinnedBytes(c.sizeof(RingCall))
+
+    def close(self) -> None:
+        """Give the staging memory back."""
+        self._staging.free()
+        self._call.free()
+        self.stream.close()
 
     def load_relaxed(self, offset: int) -> int:
         """See DeviceMemory."""

@@ -104,6 +104,10 @@ class Stream:
         runtime = libraries()[2]
         self.handle = call("cudaStreamCreateWithFlags", runtime.cudaStreamNonBlocking)
 
+    def close(self) -> None:
+        """Give it back; nothing may be on it any more."""
+        call("cudaStreamDestroy", self.handle)
+
     def wait(self) -> None:
         """Until everything on it is done. Raises CudaError for what went wrong on it."""
         call("cudaStreamSynchronize", self.handle)

@@ -101,12 +101,20 @@ class GpuScheduler:
         self.engine = engine
         self._now_s = now_s
         self._heartbeat, self._beat_s = 0, now_s()
-        self.ring = GpuBytes(config.geometry.total_bytes)
+        self._parts: list[GpuBytes] = []
+        try:
+            self._build(engine, progress)
+        except BaseException:
+            self._free()
+            raise
+
+    def _build(self, engine: Engine, progress: Progress) -> None:
+        config = self.config
+        self.ring = self._take(config.geometry.total_bytes)
         self._stream, self._side = Stream(), Stream()
         upload(self._side, self.ring.pointer, list(config.geometry.pack_header()), 1)
         self._grid = Grid.of(config.graph_cache, config.limits, config.context_tokens_max)
         self._check_memory(engine)
-        self._parts: list[GpuBytes] = [self.ring]
         self._device = self._take(DEVICE_BYTES)
         self._report = self._take(c.sizeof(Report))
         self._steps = self._take(config.log_capacity * c.sizeof(StepLog))
@@ -182,6 +190,9 @@ class GpuScheduler:
         call("cudaGraphExecDestroy", self._own)
         self.graphs.close()
         self.engine.close()
+        self._free()
+
+    def _free(self) -> None:
         for part in self._parts:
             part.free()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from blink.hw.cuda.clock import gpu_offset_ns
+from blink.hw.cuda.graphs import Progress
 from blink.hw.cuda.host_resident import HostResident
 from blink.hw.cuda.memory import CudaTransport, GpuMemory
 from blink.hw.cuda.null_engine import NullEngine, token_of
@@ -64,8 +65,11 @@ class Server(Protocol):
     def describe(self) -> dict[str, Any]: ...
 
 
-def server_of(setup: RunSetup) -> Server:
-    """The server that ``setup`` asks for. Raises BackendUnavailable, ModelDoesNotFit."""
+def server_of(setup: RunSetup, progress: Progress) -> Server:
+    """The server that ``setup`` asks for; ``progress`` hears of its graphs.
+
+    Raises BackendUnavailable, BadInput, ModelDoesNotFit.
+    """
     ring = setup.ring
     geometry = Geometry(ring.slots, ring.prompt_tokens_max, ring.output_tokens_max)
     config = GpuConfig(
@@ -79,8 +83,8 @@ def server_of(setup: RunSetup) -> Server:
     )
     engine = _engine_of(setup)
     if setup.system == "host_resident":
-        return _HostServer(config, engine)
-    return _GpuServer(config, engine)
+        return _HostServer(config, engine, progress)
+    return _GpuServer(config, engine, progress)
 
 
 def _engine_of(setup: RunSetup) -> Engine:
@@ -88,7 +92,15 @@ def _engine_of(setup: RunSetup) -> Engine:
         return NullEngine(null_times(setup))
     if setup.provider == "torch":
         weights = None if setup.weights == "random" else setup.weights
-        return open_engine(_shape_of(setup.llm.name), weights=weights)
+        engine = open_engine(_shape_of(setup.llm.name), weights=weights)
+        context = setup.ring.prompt_tokens_max + setup.ring.output_tokens_max
+        longest = engine.config.context_max
+        if context > longest:
+            raise BadInput(
+                f"a slot of the ring holds {context} tokens of context, {setup.llm.name} "
+                f"computes {longest}: lower ring.prompt_tokens_max or ring.output_tokens_max"
+            )
+        return engine
     raise BackendUnavailable(
         f"engine {setup.provider!r} is not built yet; take engine.provider = 'null'"
     )
@@ -125,14 +137,14 @@ def null_times(setup: RunSetup) -> Callable[[GraphShape], tuple[int, float, floa
 class _GpuServer:
     """The scheduler on the GPU."""
 
-    def __init__(self, config: GpuConfig, engine: Engine) -> None:
+    def __init__(self, config: GpuConfig, engine: Engine, progress: Progress) -> None:
         self.geometry = config.geometry
         self._engine = engine
-        self._scheduler = GpuScheduler(config, engine)
+        self._scheduler = GpuScheduler(config, engine, progress)
         self._pointer = self._scheduler.ring.pointer
-        self.transport: Transport = CudaTransport(self._pointer, self.geometry.total_bytes)
+        self._copies = CudaTransport(self._pointer, self.geometry.total_bytes)
+        self.transport: Transport = self._copies
         self.start, self.check = self._scheduler.start, self._scheduler.check
-        self.close = self._scheduler.close
         self._steps: list[RanStep] = []
 
     def stop(self) -> None:
@@ -140,14 +152,18 @@ class _GpuServer:
         self._scheduler.check()
         self._steps = self._read_steps(gpu_offset_ns())
 
+    def close(self) -> None:
+        self._copies.close()
+        self._scheduler.close()
+
     def steps(self) -> list[RanStep]:
         return self._steps
 
     def counters(self) -> dict[str, int]:
         report = self._scheduler.report()
-        metadata = GpuMemory(self._pointer, self.geometry).read(
-            HEADER_BYTES, self.geometry.metadata_bytes
-        )
+        memory = GpuMemory(self._pointer, self.geometry)
+        metadata = memory.read(HEADER_BYTES, self.geometry.metadata_bytes)
+        memory.close()
         states = metadata[::SLOT_METADATA_BYTES]
         config = self._scheduler.config
         return {
@@ -168,6 +184,8 @@ class _GpuServer:
         return self._engine.describe()
 
     def _read_steps(self, offset_ns: int) -> list[RanStep]:
+        ran = self._scheduler.steps()
+        forgotten = self._scheduler.report().steps - len(ran)  # a log has an end
         requests: dict[int, list[int]] = {}
         for prefill in self._scheduler.prefills():
             requests.setdefault(prefill.step, []).append(prefill.request_id)
@@ -183,17 +201,17 @@ class _GpuServer:
                 tokens=step.tokens,
                 requests=tuple(requests.get(row, ())),
             )
-            for row, step in enumerate(self._scheduler.steps())
+            for row, step in enumerate(ran, forgotten)
         ]
 
 
 class _HostServer:
     """The same scheduler on the host."""
 
-    def __init__(self, config: GpuConfig, engine: Engine) -> None:
+    def __init__(self, config: GpuConfig, engine: Engine, progress: Progress) -> None:
         self.geometry = config.geometry
         self._engine = engine
-        self._resident = HostResident(config, engine)
+        self._resident = HostResident(config, engine, progress)
         self.transport: Transport = LoopbackTransport(self._resident.memory)
         self.start, self.check = self._resident.start, self._resident.check
         self.stop, self.close = self._resident.stop, self._resident.close
