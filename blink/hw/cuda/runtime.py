@@ -205,3 +205,35 @@ def download(stream: Stream, source: int, size: int) -> bytes:
     stream.copy(c.addressof(to), source, size)
     stream.wait()
     return to.raw
+
+
+class CudaDevice:
+    """Memory and a stream of its own, for an engine that asks for them (``engine/tensorrt.py``)."""
+
+    def __init__(self) -> None:
+        self._stream = Stream()
+        self._parts: list[GpuBytes] = []
+
+    @property
+    def stream(self) -> int:
+        """The ``cudaStream_t``."""
+        return int(self._stream.handle)
+
+    def take(self, size: int) -> int:
+        """Zeroed GPU memory."""
+        self._parts.append(GpuBytes(size))
+        return self._parts[-1].pointer
+
+    def wait(self) -> None:
+        """Until everything on the stream is done."""
+        self._stream.wait()
+
+    def capture(self, work: Callable[[], None]) -> Any:
+        """A graph of what ``work`` puts on the stream."""
+        return capture(self._stream, work)
+
+    def free(self) -> None:
+        """Give all memory back."""
+        for part in self._parts:
+            part.free()
+        self._parts.clear()

@@ -13,13 +13,14 @@ from blink.hw.cuda.graphs import Progress
 from blink.hw.cuda.host_resident import HostResident
 from blink.hw.cuda.memory import CudaTransport, GpuMemory
 from blink.hw.cuda.null_engine import NullEngine, token_of
-from blink.hw.cuda.runtime import call, libraries
+from blink.hw.cuda.runtime import CudaDevice, call, libraries
 from blink.hw.cuda.scheduler import FIRE_AND_FORGET, TAIL_CHAIN, GpuConfig, GpuScheduler
 from blink.hw.engine.llama import open_engine
 from blink.hw.engine.llama.shapes import SHAPES
 from blink.hw.engine.port import Engine, GraphShape
+from blink.hw.engine.tensorrt import TensorRtEngine
 from blink.hw.recording import RanStep
-from blink.model.errors import BackendUnavailable, BadInput, UnknownName
+from blink.model.errors import BadInput, UnknownName
 from blink.model.llm import lookup
 from blink.model.policy import GraphCache
 from blink.model.scheduler import DECODE_GRAPH, PREFILL_GRAPH
@@ -101,9 +102,9 @@ def _engine_of(setup: RunSetup) -> Engine:
                 f"computes {longest}: lower ring.prompt_tokens_max or ring.output_tokens_max"
             )
         return engine
-    raise BackendUnavailable(
-        f"engine {setup.provider!r} is not built yet; take engine.provider = 'null'"
-    )
+    if setup.weights == "random":
+        raise BadInput("engine 'tensorrt' runs a plan: engine.weights names its folder")
+    return TensorRtEngine(Path(setup.weights), CudaDevice())
 
 
 def _shape_of(model: str) -> str:
