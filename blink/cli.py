@@ -168,6 +168,7 @@ def validate(options: argparse.Namespace) -> int:
     done = []
     for spec, place in zip(specs, places, strict=True):
         with Progress(spec.runs) as progress:
+            backends.tell_setup(metal, progress.prepare)
             ran = steps.on_metal(spec, metal, progress.advance, progress.finish)
         done += [(spec, *each) for each in ran]
         _keep(place, "metal", spec, [result for result, _ in ran])

@@ -32,6 +32,7 @@ TESTS = {
     f"{CSRC}/ring.h": CORE_TESTS,
     f"{CSRC}/policy.h": CORE_TESTS,
     f"{CSRC}/scheduler.h": CORE_TESTS,
+    f"{CSRC}/team.h": CORE_TESTS,
 }
 SWAPS = [
     *((" < ", " <= "), (" <= ", " < "), (" > ", " >= "), (" >= ", " > ")),

@@ -72,10 +72,9 @@ struct TeamScheduler : Scheduler<Memory, Engine> {
       case phase::SCAN: return team.scan([&](u32 scanner, u32 scanners) { this->look(scanner, scanners, team); });
       case phase::PUBLISH: return share_publish(team);
       case phase::RESUME:
-        for (u32 place = rank; place < state->running.count; place += size)
-          this->ok(ring.resume(state->running[place]), place);
+        for (u32 place = rank; place < state->running.count; place += size) resume(state->running[place]);
         for (u32 place = rank; place < state->filling.count; place += size)
-          if (this->request(state->filling[place]).recomputing) this->ok(ring.resume(state->filling[place]), place);
+          if (this->request(state->filling[place]).recomputing) resume(state->filling[place]);
         return;
       case phase::CANCEL:
         for (u32 place = rank; place < this->held_count(); place += size)
@@ -89,6 +88,8 @@ struct TeamScheduler : Scheduler<Memory, Engine> {
         for (u32 slot = rank; slot < ring.geometry.slots; slot += size) this->adopt(slot);
     }
   }
+
+  BLINK_FN void resume(u32 slot) { this->ok(ring.resume(slot), slot); }
 
   template <class Team>
   BLINK_FN void note(u32 slot, u32 outcome, Team team) {
