@@ -246,7 +246,7 @@ class ResidentScheduler:
             return
         each = held[state.cursor]
         asked = self.ring.cancelled(each.slot)
-        if not asked and not self._may_fit(each):
+        if not asked and not self._can_go_on(each):
             asked = Outcome.FAILED  # it would wait for ever
         if not asked:
             state.cursor += 1
@@ -321,10 +321,12 @@ class ResidentScheduler:
             for each in self.state.running
         )
 
-    def _may_fit(self, each: SlotState) -> bool:
-        """Whether the whole cache holds the request at its longest, or at its admission."""
-        longest = each.prompt_tokens + max(1, each.output_tokens_max - 1)
-        return self.blocks.blocks_for(longest) <= self.blocks.blocks_total
+    def _can_go_on(self, each: SlotState) -> bool:
+        """Whether the whole cache holds the request's next step.
+
+        Its limit does not matter: most requests end long before it.
+        """
+        return self.blocks.blocks_for(each.context_tokens + 1) <= self.blocks.blocks_total
 
     def _end(self, each: SlotState, outcome: Outcome) -> None:
         self.ring.complete(each.slot, outcome)

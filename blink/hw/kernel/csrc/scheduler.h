@@ -187,7 +187,7 @@ struct Scheduler {
   BLINK_FN u32 wanted_end(u32 slot) {
     const Asked asked = ring.cancelled(slot);
     if (!ok(asked.status, slot)) return outcome::NONE;
-    return asked.outcome == outcome::NONE && !may_fit(slot) ? outcome::FAILED : asked.outcome;
+    return asked.outcome == outcome::NONE && !can_go_on(slot) ? outcome::FAILED : asked.outcome;
   }
 
   BLINK_FN void launch(u64 step_blocks) {
@@ -359,11 +359,9 @@ struct Scheduler {
     return state->blocks.blocks_short(slot, request(slot).context_tokens() + 1);
   }
 
-  // Whether the whole cache holds the request at its longest, or at its admission.
-  BLINK_FN bool may_fit(u32 slot) const {
-    const Request& each = request(slot);
-    const u32 generated = each.output_tokens_max > 1 ? each.output_tokens_max - 1 : 1;
-    return state->blocks.blocks_for(each.prompt_tokens + generated) <= state->blocks.blocks_total;
+  // Whether the whole cache holds the request's next step. Its limit does not matter: most end long before it.
+  BLINK_FN bool can_go_on(u32 slot) const {
+    return state->blocks.blocks_for(request(slot).context_tokens() + 1) <= state->blocks.blocks_total;
   }
 };
 
