@@ -13,9 +13,10 @@ from importlib import import_module
 from typing import Any, Final, Literal, Protocol, cast
 
 from blink.model.errors import BackendUnavailable, BadInput, UnknownName
+from blink.model.fleet import FleetRecord
 from blink.model.profile import Timing
 from blink.model.record import RunRecord
-from blink.model.setup import RunSetup
+from blink.model.setup import FleetSetup, RunSetup
 
 
 class Backend(Protocol):
@@ -27,6 +28,15 @@ class Backend(Protocol):
 
     def run(self, setup: RunSetup, *, commit: str, progress: Callable[[int], None]) -> RunRecord:
         """Run ``setup`` until every request has ended."""
+
+
+class TwinBackend(Backend, Protocol):
+    """A backend in virtual time, which may be as many servers as one likes."""
+
+    def run_fleet(
+        self, setup: FleetSetup, *, commit: str, progress: Callable[[int], None]
+    ) -> FleetRecord:
+        """Run replicas behind a router until every request has ended."""
 
 
 class MetalBackend(Backend, Protocol):
@@ -96,6 +106,11 @@ def require(name: str) -> Backend:
             f"{install}"
         ) from None
     return cast(Backend, found())
+
+
+def require_twin() -> TwinBackend:
+    """Return the backend that simulates."""
+    return cast(TwinBackend, require("sim"))
 
 
 def require_metal() -> MetalBackend:

@@ -99,6 +99,32 @@ class RunSetup:
     scenario: dict[str, Any] = field(default_factory=dict)
 
 
+RouterPolicy = Literal["round_robin", "least_loaded", "session_affine"]
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSetup:
+    """Replicas that share one workload behind a router.
+
+    ``replicas`` may differ in everything but their workload and seed. round_robin: each in turn.
+    least_loaded: the one with the fewest open requests for its ``weights`` (by default all 1), the
+    first of several. session_affine: each request is one of ``sessions`` sessions at random, each
+    session one replica's, by a hash, in proportion to ``weights``.
+    """
+
+    replicas: tuple[RunSetup, ...]
+    router: RouterPolicy = "least_loaded"
+    sessions: int = 1000
+    weights: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        assert self.replicas and self.sessions >= 1
+        assert len(self.weights) in (0, len(self.replicas)) and all(w > 0 for w in self.weights)
+        first = self.replicas[0]
+        assert all(each.workload is first.workload for each in self.replicas)
+        assert all(each.seed == first.seed for each in self.replicas)
+
+
 def graph_cache(setup: RunSetup) -> GraphCache | None:
     """The policy's view of the captured graphs; None for an engine that captures no prefill."""
     if not setup.graph_cache:

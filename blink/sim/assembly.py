@@ -1,4 +1,4 @@
-"""Puts a run together: clients, a front end, an engine, and where its control plane lives."""
+"""Puts runs together: clients, front ends, engines, and where their control planes live."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from blink.sim.batch import Sequence
 from blink.sim.clock import TIE_MAX, Clock, Process
 from blink.sim.engine import Engine, OutputSink
 from blink.sim.entities.api_server import ApiCosts, ApiServer
-from blink.sim.entities.client import Clients
+from blink.sim.entities.client import Book, Clients, Server
 from blink.sim.entities.dpu import Dpu, DpuCosts
 from blink.sim.entities.gpu import GpuScheduler, LaunchCosts
 from blink.sim.entities.host import HostEngine
@@ -30,28 +30,51 @@ from blink.sim.world import sequences
 
 
 @dataclass(slots=True)
-class Assembly:
-    """A run ready to start. Exactly one of ``gpu`` and ``host`` schedules."""
+class Replica:
+    """One server. Exactly one of ``gpu`` and ``host`` schedules."""
 
-    env: Clock
     recorder: Recorder
     engine: Engine
-    clients: Clients
-    processes: list[Process]
+    server: Dpu | ApiServer
+    process: Process
     dpu: Dpu | None = None
     gpu: GpuScheduler | None = None
     api: ApiServer | None = None
     host: HostEngine | None = None
 
 
+@dataclass(slots=True)
+class Assembly:
+    """A run ready to start."""
+
+    env: Clock
+    replicas: list[Replica]
+    clients: Clients
+
+    def run(self) -> None:
+        """Start the clients, then the schedulers, and let time pass until nothing is left."""
+        for process in (self.clients.run(), *(each.process for each in self.replicas)):
+            self.env.process(process)
+        self.env.run()
+
+
 def assemble(setup: RunSetup, streams: RandomStreams, progress: Callable[[int], None]) -> Assembly:
     """Build the processes of ``setup``; nothing has happened yet."""
     env = Clock(streams("ties"))
-    recorder = Recorder(setup.workload)
     world = sequences(setup, streams)
-    if setup.plane.processes == 0:
-        return _with_dpu(setup, streams, env, recorder, world, progress)
-    return _with_host(setup, streams, env, recorder, world, progress)
+    only = replica_of(setup, streams, env, world)
+    clients = clients_of(setup, env, only.server, only.recorder, world, streams, progress)
+    only.engine.on_leave = clients.tokens_suffice
+    return Assembly(env, [only], clients)
+
+
+def replica_of(
+    setup: RunSetup, streams: RandomStreams, env: Clock, world: list[Sequence]
+) -> Replica:
+    """Build one server of ``setup``; its engine's ``on_leave`` is still to be set."""
+    recorder = Recorder(setup.workload)
+    build = _with_dpu if setup.plane.processes == 0 else _with_host
+    return build(setup, streams, env, recorder, world)
 
 
 def _engine(setup: RunSetup, env: Clock, recorder: Recorder, sink: OutputSink) -> Engine:
@@ -63,20 +86,21 @@ def _engine(setup: RunSetup, env: Clock, recorder: Recorder, sink: OutputSink) -
     return Engine(env, timing, kv, recorder, sink, fast_forward=skips)
 
 
-def _clients(
+def clients_of(
     setup: RunSetup,
     env: Clock,
-    server: Dpu | ApiServer,
-    recorder: Recorder,
+    server: Server,
+    book: Book,
     world: list[Sequence],
     streams: RandomStreams,
     progress: Callable[[int], None],
 ) -> Clients:
+    """All clients of a run, before ``server``."""
     ties = streams("ties.clients").integers(0, TIE_MAX, len(world), endpoint=True)
     return Clients(
         env,
         server,
-        recorder,
+        book,
         world.__getitem__,
         ties=ties.tolist(),
         one_way_ns=setup.link.client_latency_ns,
@@ -92,8 +116,7 @@ def _with_dpu(
     env: Clock,
     recorder: Recorder,
     world: list[Sequence],
-    progress: Callable[[int], None],
-) -> Assembly:
+) -> Replica:
     """Blink: front end on the DPU, scheduler on the GPU, the ring between them, no host."""
     ring = setup.ring
     geometry = Geometry(ring.slots, ring.prompt_tokens_max, ring.output_tokens_max)
@@ -128,9 +151,7 @@ def _with_dpu(
         graphs,
         world.__getitem__,
     )
-    clients = _clients(setup, env, dpu, recorder, world, streams, progress)
-    engine.on_leave = clients.tokens_suffice
-    return Assembly(env, recorder, engine, clients, [clients.run(), gpu.run()], dpu=dpu, gpu=gpu)
+    return Replica(recorder, engine, dpu, gpu.run(), dpu=dpu, gpu=gpu)
 
 
 def _with_host(
@@ -139,8 +160,7 @@ def _with_host(
     env: Clock,
     recorder: Recorder,
     world: list[Sequence],
-    progress: Callable[[int], None],
-) -> Assembly:
+) -> Replica:
     """A CPU-driven server: an API process and an engine process under the host's pressure."""
     plane = setup.plane
     pressure = host_pressure(setup.host, plane, setup.interference)
@@ -163,9 +183,7 @@ def _with_host(
         prefix_caching=setup.prefix_caching,
     )
     api.engine = host
-    clients = _clients(setup, env, api, recorder, world, streams, progress)
-    engine.on_leave = clients.tokens_suffice
-    return Assembly(env, recorder, engine, clients, [clients.run(), host.run()], api=api, host=host)
+    return Replica(recorder, engine, api, host.run(), api=api, host=host)
 
 
 def _visibility_delay(setup: RunSetup, streams: RandomStreams) -> Callable[[], int]:

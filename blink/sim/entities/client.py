@@ -8,7 +8,6 @@ from typing import Protocol
 from blink.ring_protocol.states import Outcome
 from blink.sim.batch import Sequence
 from blink.sim.clock import Clock, Process
-from blink.sim.recorder import Recorder
 
 
 class Server(Protocol):
@@ -17,6 +16,14 @@ class Server(Protocol):
     def arrive(self, sequence: Sequence) -> None: ...
 
     def client_leaves(self, sequence: Sequence, outcome: Outcome) -> None: ...
+
+
+class Book(Protocol):
+    """Where clients write when they asked, and read how it ended; lists of one entry a request."""
+
+    arrival_ns: list[int]
+    outcome: list[int]
+    on_finish: Callable[[int, int], None]
 
 
 class Clients:
@@ -29,7 +36,7 @@ class Clients:
         self,
         env: Clock,
         server: Server,
-        recorder: Recorder,
+        book: Book,
         world: Callable[[int], Sequence],
         *,
         ties: list[int],
@@ -40,9 +47,9 @@ class Clients:
     ) -> None:
         self.env = env
         self.server = server
-        self.recorder = recorder
+        self.book = book
         self.ended = 0
-        self.requests = len(recorder.arrival_ns)
+        self.requests = len(book.arrival_ns)
         self._world = world
         self._ties = ties
         self._one_way_ns = one_way_ns
@@ -50,7 +57,7 @@ class Clients:
         self._think_ns = think_ns
         self._asked = 0
         self._progress = progress
-        recorder.on_finish = self._on_finish
+        book.on_finish = self._on_finish
 
     def run(self) -> Process:
         """Ask at the times of the workload; a closed loop begins with ``concurrency`` at once."""
@@ -59,7 +66,7 @@ class Clients:
             for _ in range(min(self._concurrency, self.requests)):
                 self._ask_next()
             return
-        for arrival_ns in self.recorder.arrival_ns:
+        for arrival_ns in self.book.arrival_ns:
             if arrival_ns > self.env.now:
                 yield self.env.timeout(arrival_ns - self.env.now)
             self._ask_next()
@@ -70,7 +77,7 @@ class Clients:
         if index == self.requests:
             return  # the last request has been asked while this client was thinking
         self._asked += 1
-        self.recorder.arrival_ns[index] = self.env.now
+        self.book.arrival_ns[index] = self.env.now
         sequence, tie = self._world(index), self._ties[index]
         self.env.at(self.env.now + self._one_way_ns, lambda: self.server.arrive(sequence), tie)
         patience_ns = sequence.truth.cancel_after_ns
@@ -89,7 +96,7 @@ class Clients:
         )
 
     def _leave(self, sequence: Sequence, outcome: Outcome) -> None:
-        if self.recorder.outcome[sequence.key] == Outcome.NONE:
+        if self.book.outcome[sequence.key] == Outcome.NONE:
             self.server.client_leaves(sequence, outcome)
 
     def _on_finish(self, request: int, when_ns: int) -> None:

@@ -96,10 +96,14 @@ class Dpu:
             else:
                 self._queue.append(sequence)
 
+    def look(self) -> None:
+        """Account for what has been put out, and found by polls, before now."""
+        self.catch_up()
+        self._resolve(self.env.now)
+
     def _try_submit(self, sequence: Sequence) -> bool:
         """Put a request into a free slot, if there is one."""
-        self.catch_up()
-        self._resolve(self.env.now)  # watching a new slot counts the polls before now as empty
+        self.look()  # watching a new slot counts the polls before now as empty
         request = sequence.request
         result = self.front_end.submit(
             request.request_id,
