@@ -24,6 +24,7 @@ def parser(functions: Commands) -> argparse.ArgumentParser:
     made.add_argument("--version", action="version", version=f"blink {__version__}")
     commands = made.add_subparsers(required=True, metavar="COMMAND")
     _add_run(commands)
+    _add_plan(commands)
     _add_validate(commands)
     one = _add(commands, "specs", "list the scenarios and their questions", "blink specs")
     one.add_argument("directory", nargs="?", type=Path, default=SPECS_DIR, metavar="DIR")
@@ -132,6 +133,27 @@ def _add_validate(commands: Any) -> None:
         "blink bench gpu --json",
     )
     one.add_argument("what", choices=["gpu"], help="gpu: launches, scans, claims, copies")
+
+
+def _add_plan(commands: Any) -> None:
+    one = _add(
+        commands,
+        "plan",
+        "find the largest load that meets an SLO, and what serving a demand takes and costs",
+        "blink plan specs/capacity/quickstart.toml --set demand.rate=50 --out out/plan",
+    )
+    one.add_argument("plan", type=Path, metavar="PLAN")
+    one.add_argument("--out", type=Path, metavar="DIR", help="write the answer and a report")
+    one.add_argument(
+        "--executor",
+        choices=["local", "ray"],
+        default="local",
+        help="local: all cores here; ray: an existing Ray cluster (pip install 'blink-twin[ray]')",
+    )
+    one.add_argument("--workers", type=int, metavar="N", help="processes; default: one a core")
+    one.add_argument("--cache", type=Path, metavar="DIR", help="where finished runs are kept")
+    one.add_argument("--no-cache", action="store_true", help="keep none, take none")
+    _add_settings(one)
 
 
 def _add_run(commands: Any) -> None:

@@ -1,7 +1,7 @@
 """The command line: results on stdout, progress and complaints on stderr.
 
 Exit codes: 0 fine; 1 an expectation or invariant does not hold; 2 the input or the environment is
-not what it should be, said in one line without a traceback.
+not what it should be, said in one line without a traceback; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from blink.model.errors import BackendFailed, BackendUnavailable, BadInput
 
 EXIT_FAILED: Final = 1
 EXIT_BAD_INPUT: Final = 2
+EXIT_INTERRUPTED: Final = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,6 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BackendFailed as error:
         print(f"blink: {error}", file=sys.stderr)
         return EXIT_FAILED
+    except KeyboardInterrupt:
+        print("blink: interrupted; what is done of a sweep is kept", file=sys.stderr)
+        return EXIT_INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()
         return EXIT_FAILED
@@ -278,6 +282,47 @@ def paper(options: argparse.Namespace) -> int:
     return 0
 
 
+# --- plan ------------------------------------------------------------------------------------
+
+
+def plan(options: argparse.Namespace) -> int:
+    """``blink plan``: the largest load that each candidate serves within an SLO, and its price."""
+    from blink.model.scenario.loader import load_page
+    from blink.plan.capacity.answer import answer, check_runnable, feasible
+    from blink.plan.capacity.page import Plan
+    from blink.plan.executor import default_cache
+
+    page = load_page(options.plan, _seeded(options), Plan)
+    if options.out is not None:
+        from blink.plan.output import check_out_dir
+
+        check_out_dir(options.out)
+    document = answer(
+        page,
+        where=options.executor,
+        workers=options.workers,
+        cache=None if options.no_cache else options.cache or default_cache(),
+        say=sys.stderr.write,
+    )
+    check_runnable(document)
+    if options.out is not None:
+        from blink.plan.capacity.files import write_plan
+
+        write_plan(options.out, page, document)
+        print(f"written to {options.out}/", file=sys.stderr)
+    if options.json:
+        _print_json(document)
+    else:
+        from blink.plan.capacity.table import print_plan
+
+        print_plan(document)
+    return 0 if feasible(document) else EXIT_FAILED
+
+
+def _seeded(options: argparse.Namespace) -> list[str]:
+    return [*options.set, f"seed={options.seed}"] if options.seed is not None else options.set
+
+
 # --- check -----------------------------------------------------------------------------------
 
 
@@ -302,6 +347,7 @@ def _print_json(document: Any) -> None:
 
 COMMANDS: Final = {
     "run": run,
+    "plan": plan,
     "validate": validate,
     "bench": bench,
     "specs": specs,

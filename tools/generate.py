@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # file -> the module that prints it
 GENERATED = {
+    "blink.plan.schema.json": "blink.plan.capacity.schema_json",
     "blink.schema.json": "blink.model.scenario.schema_json",
     "blink/hw/kernel/csrc/generated/protocol.h": "blink.hw.kernel.protocol_h",
     "docs/hardware.md": "blink.plan.hardware_page",

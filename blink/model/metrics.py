@@ -129,7 +129,7 @@ def per_request_ns(record: RunRecord) -> dict[str, Int64Array | FloatArray]:
     }
 
 
-def _worst_gap_ns(record: RunRecord) -> Int64Array:
+def worst_gap_ns(record: RunRecord) -> Int64Array:
     """Return the largest inter-chunk gap of each request, ns; 0 for a single token."""
     worst = np.zeros(len(record.requests), dtype=np.int64)
     delivered = record.steps.delivered_ns[record.steps.decodes]
@@ -161,7 +161,7 @@ def meets_objectives(record: RunRecord, objectives: Objectives) -> npt.NDArray[n
         if limit_ms is not None:
             good &= values <= limit_ms * NS_PER_MS
     if objectives.itl_ms is not None:
-        good &= _worst_gap_ns(record) <= objectives.itl_ms * NS_PER_MS
+        good &= worst_gap_ns(record) <= objectives.itl_ms * NS_PER_MS
     return good
 
 

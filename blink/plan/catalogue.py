@@ -1,7 +1,8 @@
-"""What scenarios there are: every spec below a directory, with its title and question."""
+"""What scenarios and plans there are: every page below a directory, with its title and question."""
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 from rich.console import Console
@@ -9,10 +10,12 @@ from rich.table import Table
 
 from blink.model.errors import BadInput
 from blink.model.scenario import load_scenario
+from blink.model.scenario.loader import load_page
+from blink.plan.capacity.page import Plan
 
 
 def list_specs(directory: Path) -> list[dict[str, str]]:
-    """Return path, title and question of every ``*.toml`` below ``directory``, in order.
+    """Return path, title, question and command of every ``*.toml`` below ``directory``, in order.
 
     Raises BadInput if there is none, ScenarioError for one that cannot be read.
     """
@@ -21,9 +24,25 @@ def list_specs(directory: Path) -> list[dict[str, str]]:
         raise BadInput(f"no specs below {directory}: run blink in a clone, or name a directory")
     found = []
     for path in paths:
-        scenario = load_scenario(path)
-        found.append({"path": str(path), "title": scenario.title, "question": scenario.question})
+        page = load_page(path, [], Plan) if is_plan(path) else load_scenario(path)
+        command = "plan" if isinstance(page, Plan) else "run"
+        found.append(
+            {
+                "path": str(path),
+                "title": page.title,
+                "question": page.question,
+                "command": f"blink {command} {path}",
+            }
+        )
     return found
+
+
+def is_plan(path: Path) -> bool:
+    """Whether a file is a plan's page, by its [candidates]; False for what cannot be read."""
+    try:
+        return "candidates" in tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError):
+        return False
 
 
 def print_specs(found: list[dict[str, str]]) -> None:

@@ -24,26 +24,27 @@ import numpy as np
 
 from blink import backends
 from blink.model.errors import BackendUnavailable, BadInput
+from blink.model.fleet import FleetRecord
 from blink.model.metrics import Objectives, summarise
 from blink.model.record import RunRecord
-from blink.model.setup import RunSetup
+from blink.model.setup import FleetSetup, RunSetup
 from blink.plan.runner import commit_id
 
 Where = Literal["local", "ray"]
 Result = dict[str, Any]
-Measure = Callable[[RunRecord, "Job"], Result]
+Measure = Callable[[Any, "Job"], Result]
 Progress = Callable[[int, int], None]
 PACKAGE: Final = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One run of the twin, with the objectives that its goodput counts.
+    """One run of the twin, of a server or of a fleet, with the objectives of its goodput.
 
     extra: what else ``measure`` is to know, JSON values by name; part of the job's identity.
     """
 
-    setup: RunSetup
+    setup: RunSetup | FleetSetup
     objectives: Objectives = field(default_factory=Objectives)
     extra: Mapping[str, Any] = field(default_factory=dict)
 
@@ -64,7 +65,8 @@ def execute_jobs(
 ) -> list[Result]:
     """Run ``jobs`` and return ``measure(record, job)`` of each, in their order.
 
-    measure: a function of a module, so that other processes find it. workers: processes, by default
+    measure: a function of a module, so that other processes find it; it gets a RunRecord, or of a
+    fleet a FleetRecord. workers: processes, by default
     one a core; Ray takes what its cluster has. cache: a folder of results to take from and add to.
     progress(done, total) is called as jobs end.
 
@@ -90,7 +92,12 @@ def _in_silence(ended: int) -> None:
 
 def _run(key: str, job: Job, measure: Measure, commit: str) -> tuple[str, str]:
     """One job, wherever it is: its key and its result as JSON."""
-    record = backends.require("sim").run(job.setup, commit=commit, progress=_in_silence)
+    twin = backends.require_twin()
+    record: RunRecord | FleetRecord
+    if isinstance(job.setup, FleetSetup):
+        record = twin.run_fleet(job.setup, commit=commit, progress=_in_silence)
+    else:
+        record = twin.run(job.setup, commit=commit, progress=_in_silence)
     return key, json.dumps(measure(record, job), allow_nan=False)
 
 
@@ -138,6 +145,11 @@ def _ray() -> Any:
                 "or say where it is (RAY_ADDRESS), or leave --executor out"
             ) from None
     return ray
+
+
+def default_cache() -> Path:
+    """Where results are kept unless somebody says otherwise: the user's cache folder."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "blink"
 
 
 def cores() -> int:

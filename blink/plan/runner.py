@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from blink import __version__, backends
+from blink.model.errors import BadInput
 from blink.model.metrics import Objectives, summarise
 from blink.model.random import stream_of
 from blink.model.record import RunRecord
@@ -17,6 +18,7 @@ from blink.model.resolve import resolve
 from blink.model.scenario import Scenario, Verdict, expand, judge, load_scenario
 from blink.model.setup import RunSetup
 from blink.model.workload import build_workload
+from blink.plan.catalogue import is_plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,8 @@ class Result:
 
 def load(path: Path, overrides: Sequence[str], seed: int | None = None) -> Scenario:
     """Read a scenario; ``seed`` overrides its own. Raises ScenarioError."""
+    if is_plan(path):
+        raise BadInput(f"{path} is a plan, not a scenario: blink plan {path}")
     seeded = [*overrides, f"seed={seed}"] if seed is not None else overrides
     return load_scenario(path, seeded)
 

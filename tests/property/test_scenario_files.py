@@ -56,8 +56,12 @@ GOOD = st.fixed_dictionaries(
 
 KEYS = sorted(
     {"workload", "kind", "rate", "lengths", "set", "x"}
-    | set(json_schema()["properties"])
-    | {key for each in json_schema()["$defs"].values() for key in each.get("properties", {})}
+    | set(json_schema(Scenario)["properties"])
+    | {
+        key
+        for each in json_schema(Scenario)["$defs"].values()
+        for key in each.get("properties", {})
+    }
 )
 VALUES = st.recursive(
     st.booleans()

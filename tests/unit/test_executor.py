@@ -16,6 +16,7 @@ import pytest
 from blink.model.errors import BackendUnavailable, BadInput
 from blink.model.metrics import Objectives
 from blink.model.record import RunRecord
+from blink.model.setup import RunSetup
 from blink.plan import executor
 from blink.plan.executor import Job, TimeLeft, execute_jobs, key_of
 from tests.setups import run_setup
@@ -28,6 +29,16 @@ def jobs_of(count: int = 3) -> list[Job]:
 
 def as_bytes(results: list[dict[str, Any]]) -> bytes:
     return json.dumps(results).encode()
+
+
+def longer(job: Job) -> Job:
+    """The same, with every answer a token longer."""
+    setup = job.setup
+    assert isinstance(setup, RunSetup)
+    tokens = setup.workload.output_tokens + 1
+    return replace(
+        job, setup=replace(setup, workload=replace(setup.workload, output_tokens=tokens))
+    )
 
 
 def requests_of(record: RunRecord, job: Job) -> dict[str, Any]:
@@ -78,15 +89,7 @@ def test_equal_jobs_run_once_and_both_are_answered() -> None:
         lambda job: replace(job, setup=replace(job.setup, seed=9)),
         lambda job: replace(job, objectives=Objectives(ttft_ms=201)),
         lambda job: replace(job, extra={"of": "somebody"}),
-        lambda job: replace(
-            job,
-            setup=replace(
-                job.setup,
-                workload=replace(
-                    job.setup.workload, output_tokens=job.setup.workload.output_tokens + 1
-                ),
-            ),
-        ),
+        longer,
         lambda job: replace(job, setup=replace(job.setup, gpu=replace(job.setup.gpu, scan_ns=1))),
     ],
     ids=["seed", "objective", "extra", "lengths", "constant"],
@@ -107,7 +110,7 @@ def test_another_measure_and_other_code_have_other_keys(monkeypatch: pytest.Monk
 
 def test_it_measures_what_it_is_asked_for() -> None:
     job = Job(run_setup(), extra={"of": "a test"})
-    count = len(job.setup.workload.arrival_ns)
+    count = len(run_setup().workload.arrival_ns)
     assert execute_jobs([job], measure=requests_of) == [{"requests": count, "of": "a test"}]
 
 

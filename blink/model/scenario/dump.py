@@ -1,19 +1,19 @@
-"""A scenario with every default filled in, for the record; reading it gives the same scenario."""
+"""A scenario, or another page, with every default filled in; reading it gives the same page."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from blink.model.scenario.schema import Scenario
+from blink.model.scenario.base import Section
 
 
-def resolved(scenario: Scenario) -> dict[str, Any]:
+def resolved(scenario: Section) -> dict[str, Any]:
     """All keys as JSON values; a key that is None is left out, since TOML has no null."""
     return scenario.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-def resolved_toml(scenario: Scenario) -> str:
+def resolved_toml(scenario: Section) -> str:
     """`resolved` as TOML. A relative trace path stays relative to the working directory."""
     lines: list[str] = []
     _table(resolved(scenario), "", lines)

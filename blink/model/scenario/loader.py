@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Any
 
 from blink.model.errors import Problem, ScenarioError, is_file
 from blink.model.scenario.locate import Path, lines_of
 from blink.model.scenario.overrides import TRACE, Override, parse_override, set_all
-from blink.model.scenario.problems import dotted, to_problems, validate
+from blink.model.scenario.problems import Found, Page, dotted, to_problems, validate, validate_page
 from blink.model.scenario.schema import Scenario
 from blink.model.scenario.sweep import sweep_problems
 
@@ -24,6 +24,19 @@ def load_scenario(path: str | FilePath, overrides: Sequence[str] = ()) -> Scenar
 
     Raises ScenarioError with every problem, each with its line, its key and the nearest known key.
     """
+    return load_page(path, overrides, Scenario, sweep_problems)
+
+
+def load_page(
+    path: str | FilePath,
+    overrides: Sequence[str],
+    page: type[Page],
+    look: Callable[[dict[str, Any], Found], Found] = lambda document, found: {},
+) -> Page:
+    """Read a page of another kind as :func:`load_scenario` reads a scenario.
+
+    ``look(document, found)`` finds what the model alone cannot.
+    """
     file = FilePath(path)
     text, problems = _read(file)
     settings = list(_parsed(overrides, problems))
@@ -34,13 +47,13 @@ def load_scenario(path: str | FilePath, overrides: Sequence[str] = ()) -> Scenar
     _anchor_trace(document, file.parent)
     applied = _applied(document, settings, problems)
     places = _Places(str(file), lines_of(text), applied)
-    scenario, found = validate(document)
-    found |= sweep_problems(document, found)
+    made, found = validate_page(document, page)
+    found |= look(document, found)
     problems += sorted(to_problems(found, places.of), key=_line)
     problems += _missing_trace(document, places)
-    if problems or scenario is None:
+    if problems or made is None:
         raise ScenarioError(problems)
-    return scenario
+    return made
 
 
 def parse_scenario(document: Mapping[str, Any], name: str = "scenario") -> Scenario:

@@ -1,15 +1,16 @@
-"""Turns what pydantic says about a scenario into one plain line a problem, with its place."""
+"""Turns what pydantic says about a page into one plain line a problem, with its place."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from blink.model.errors import Problem, nearest, suggestion
+from blink.model.scenario.base import Section
 from blink.model.scenario.locate import Path
 from blink.model.scenario.schema import Scenario
 from blink.model.scenario.vocabulary import homes_of, keys_at, kinds_at
@@ -34,25 +35,33 @@ _LIMITS = {
 }
 
 
+Page = TypeVar("Page", bound=Section)
+
+
 def validate(document: dict[str, Any]) -> tuple[Scenario | None, Found]:
+    """Validate a scenario; see :func:`validate_page`."""
+    return validate_page(document, Scenario)
+
+
+def validate_page(document: dict[str, Any], page: type[Page]) -> tuple[Page | None, Found]:
     """Validate, and when a `kind` is misspelt go on as if it were not, to find the rest as well.
 
-    Returns the scenario, or None with every problem. `document` is left as it is.
+    Returns the page, or None with every problem. `document` is left as it is.
     """
     document = copy.deepcopy(document)
     found: Found = {}
     while True:
         try:
-            scenario = Scenario.model_validate(document)
+            made = page.model_validate(document)
         except ValidationError as errors:
             details = errors.errors(include_url=False)
             for error in details:
-                path = _path(error, document)
-                found.setdefault(path, _message(error, path, document))
-            if not _mend_kinds(details, document):
+                path = _path(page, error, document)
+                found.setdefault(path, _message(page, error, path, document))
+            if not _mend_kinds(page, details, document):
                 return None, found
         else:
-            return (None if found else scenario), found
+            return (None if found else made), found
 
 
 def to_problems(found: Found, where: Callable[[Path], str]) -> list[Problem]:
@@ -69,7 +78,7 @@ def _bare(step: str | int) -> bool:
     return isinstance(step, int) or step.replace("-", "").replace("_", "").isalnum()
 
 
-def _path(error: ErrorDetails, document: Any) -> Path:
+def _path(page: type[Section], error: ErrorDetails, document: Any) -> Path:
     """The location without what pydantic adds: the kind of a union's member, `[key]`."""
     path: list[str | int] = []
     place = document
@@ -80,7 +89,7 @@ def _path(error: ErrorDetails, document: Any) -> Path:
         if holds:
             place = place[step]
             path.append(step)
-            if steps and kinds_at(document, tuple(path)) and steps[0] == place.get("kind"):
+            if steps and kinds_at(page, document, tuple(path)) and steps[0] == place.get("kind"):
                 steps.pop(0)  # the kind; a key may have the same name, as workload.trace has
     if error["type"] == "missing":
         path.append(error["loc"][-1])
@@ -93,13 +102,13 @@ def _has_index(place: Any, step: str | int) -> bool:
     return isinstance(place, list) and isinstance(step, int) and step < len(place)
 
 
-def _mend_kinds(details: list[ErrorDetails], document: Any) -> bool:
+def _mend_kinds(page: type[Section], details: list[ErrorDetails], document: Any) -> bool:
     """Replace misspelt kinds by the nearest. True if there was one to replace."""
     mended = False
     for error in details:
         if error["type"] != "union_tag_invalid":
             continue
-        *parents, _ = _path(error, document)
+        *parents, _ = _path(page, error, document)
         place = document
         for step in parents:
             place = place[step]
@@ -114,16 +123,16 @@ def _tags(error: ErrorDetails) -> list[str]:
     return [tag.strip("' ") for tag in error["ctx"]["expected_tags"].split(",")]
 
 
-def _message(error: ErrorDetails, path: Path, document: Any) -> str:
+def _message(page: type[Section], error: ErrorDetails, path: Path, document: Any) -> str:
     kind = error["type"]
     context: Mapping[str, Any] = error.get("ctx", {})
     value = error["input"]
     if kind == "extra_forbidden":
-        return _unknown_key(path, document)
+        return _unknown_key(page, path, document)
     if kind == "missing":
         return "missing"
     if kind == "union_tag_not_found":
-        return f"missing: {', '.join(kinds_at(document, path[:-1]))}"
+        return f"missing: {', '.join(kinds_at(page, document, path[:-1]))}"
     if kind == "union_tag_invalid":
         return f'unknown kind "{context["tag"]}"{suggestion(context["tag"], _tags(error))}'
     if kind == "literal_error":
@@ -142,11 +151,11 @@ def _message(error: ErrorDetails, path: Path, document: Any) -> str:
     return _wrong_type(error, path)
 
 
-def _unknown_key(path: Path, document: Any) -> str:
+def _unknown_key(page: type[Section], path: Path, document: Any) -> str:
     name = str(path[-1])
-    known = keys_at(document, path[:-1])
+    known = keys_at(page, document, path[:-1])
     match = nearest(name, known)
-    homes = [] if match else homes_of(name)
+    homes = [] if match else homes_of(page, name)
     if homes and len(path) == 1:
         return f"unknown key; it belongs to [{homes[0]}]"
     return f"unknown key{suggestion(name, known)}"

@@ -1,46 +1,49 @@
-"""Which keys a scenario may have where, read off its JSON Schema. Used for messages only."""
+"""Which keys a page may have where, read off its JSON Schema. Used for messages only.
+
+A page is a scenario, or another file of the same strict kind, by its pydantic model.
+"""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import Any
 
+from blink.model.scenario.base import Section
 from blink.model.scenario.locate import Path
-from blink.model.scenario.schema import Scenario
 
 
 @cache
-def json_schema() -> dict[str, Any]:
-    """The JSON Schema of a scenario, as editors read it."""
-    return Scenario.model_json_schema(by_alias=True)
+def json_schema(page: type[Section]) -> dict[str, Any]:
+    """The JSON Schema of a page, as editors read it."""
+    return page.model_json_schema(by_alias=True)
 
 
-def keys_at(document: Any, path: Path) -> list[str]:
+def keys_at(page: type[Section], document: Any, path: Path) -> list[str]:
     """The keys that the table at `path` of `document` may have; empty if any will do."""
-    return list(_resolve(*_walk(document, path)).get("properties", {}))
+    return list(_resolve(page, *_walk(page, document, path)).get("properties", {}))
 
 
-def kinds_at(document: Any, path: Path) -> list[str]:
+def kinds_at(page: type[Section], document: Any, path: Path) -> list[str]:
     """The kinds that the table at `path` may be of; empty if it has but one form."""
-    node = _deref(_walk(document, path)[0])
+    node = _deref(page, _walk(page, document, path)[0])
     return list(node.get("discriminator", {}).get("mapping", {}))
 
 
-def homes_of(name: str) -> list[str]:
+def homes_of(page: type[Section], name: str) -> list[str]:
     """Dotted names of the sections that do have a key `name`, to say where a stray one belongs."""
-    schema = json_schema()
+    schema = json_schema(page)
     homes = []
     for section, node in schema["properties"].items():
         variants = node.get("oneOf", [node, node.get("items", {})])
-        if any(name in _deref(each).get("properties", {}) for each in variants):
+        if any(name in _deref(page, each).get("properties", {}) for each in variants):
             homes.append(section)
     return homes
 
 
-def _walk(document: Any, path: Path) -> tuple[dict[str, Any], Any]:
-    node = json_schema()
+def _walk(page: type[Section], document: Any, path: Path) -> tuple[dict[str, Any], Any]:
+    node = json_schema(page)
     for step in path:
-        node = _step(_resolve(node, document), step)
+        node = _step(_resolve(page, node, document), step)
         document = _child(document, step)
     return node, document
 
@@ -60,16 +63,16 @@ def _step(node: dict[str, Any], step: str | int) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _resolve(node: dict[str, Any], document: Any) -> dict[str, Any]:
-    node = _deref(node)
+def _resolve(page: type[Section], node: dict[str, Any], document: Any) -> dict[str, Any]:
+    node = _deref(page, node)
     if "oneOf" in node and "discriminator" in node:
         kind = document.get("kind") if isinstance(document, dict) else None
         chosen = node["discriminator"]["mapping"].get(kind)
-        return _deref({"$ref": chosen}) if chosen else {}
+        return _deref(page, {"$ref": chosen}) if chosen else {}
     return node
 
 
-def _deref(node: dict[str, Any]) -> dict[str, Any]:
+def _deref(page: type[Section], node: dict[str, Any]) -> dict[str, Any]:
     while "$ref" in node:
-        node = json_schema()["$defs"][node["$ref"].rsplit("/", 1)[-1]]
+        node = json_schema(page)["$defs"][node["$ref"].rsplit("/", 1)[-1]]
     return node
