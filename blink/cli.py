@@ -335,7 +335,7 @@ def check(options: argparse.Namespace) -> int:
 
 def fuzz(options: argparse.Namespace) -> int:
     """``blink fuzz``: random walks through larger rings, each from its seed."""
-    from blink.plan.runner import commit_id
+    from blink.plan.commit import commit_id
     from blink.testing.explorer import command
 
     return command.fuzz(options, commit_id(), _print_json)

@@ -28,7 +28,7 @@ from blink.model.fleet import FleetRecord
 from blink.model.metrics import Objectives, summarise
 from blink.model.record import RunRecord
 from blink.model.setup import FleetSetup, RunSetup
-from blink.plan.runner import commit_id
+from blink.plan.commit import commit_id
 
 Where = Literal["local", "ray"]
 Result = dict[str, Any]

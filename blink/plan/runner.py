@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from blink import __version__, backends
+from blink import backends
 from blink.model.errors import BadInput
 from blink.model.metrics import Objectives, summarise
 from blink.model.random import stream_of
@@ -19,6 +18,7 @@ from blink.model.scenario import Scenario, Verdict, expand, judge, load_scenario
 from blink.model.setup import RunSetup
 from blink.model.workload import build_workload
 from blink.plan.catalogue import is_plan
+from blink.plan.commit import commit_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +92,3 @@ def summary_of(run: PlannedRun, record: RunRecord) -> dict[str, Any]:
 def verdicts(scenario: Scenario, results: Sequence[Result], backend: Any) -> list[Verdict]:
     """Hold the figures against the scenario's expectations for the backend's clock."""
     return judge(scenario.expect, [result.summary for result in results], backend.clock)
-
-
-def commit_id() -> str:
-    """Name the code that ran: the git commit, ``-dirty`` if changed, or the package's version."""
-    here = Path(__file__).resolve().parents[2]
-    if not (here / ".git").exists():
-        return f"v{__version__}"
-    command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
-        found = subprocess.run(command, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return f"v{__version__}"
-    return found.stdout.strip()

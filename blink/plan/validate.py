@@ -25,6 +25,7 @@ from blink.model.scenario import Scenario
 from blink.model.setup import RunSetup
 from blink.model.workload import Workload
 from blink.plan import runner
+from blink.plan.commit import commit_id
 from blink.plan.profiling import (
     as_it_came,
     band_of,
@@ -129,7 +130,7 @@ def on_metal(
     spec: Spec, backend: backends.MetalBackend, advance: Advance, finish: Callable[[Result], None]
 ) -> list[tuple[Result, tuple[Row, ...]]]:
     """Run ``spec`` on the machine, where that is asked for next to real neighbours."""
-    commit = runner.commit_id()
+    commit = commit_id()
     done = []
     for run in spec.runs:
         started: list[Neighbours] = []
@@ -160,7 +161,7 @@ def _neighbours_of(setup: RunSetup, started: list[Neighbours]) -> Iterator[None]
 def in_twin(run: PlannedRun, setup: RunSetup) -> Result:
     """``run`` in the twin, as ``setup``."""
     twin = backends.require("sim")
-    record = twin.run(setup, commit=runner.commit_id(), progress=lambda ended: None)
+    record = twin.run(setup, commit=commit_id(), progress=lambda ended: None)
     return Result(run, record, runner.summary_of(run, record))
 
 
@@ -222,7 +223,7 @@ def measure(
         microbenchmarks,
         alone,
         name=name,
-        commit=runner.commit_id(),
+        commit=commit_id(),
         command=command,
     )
 

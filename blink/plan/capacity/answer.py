@@ -16,8 +16,8 @@ from blink.plan.capacity.measure import measure
 from blink.plan.capacity.page import Plan
 from blink.plan.capacity.sensitivity import sensitivity
 from blink.plan.capacity.sizing import Sizing, bill, gpu_hours_a_day, peak_rate, size_fleets
+from blink.plan.commit import commit_id
 from blink.plan.executor import TimeLeft, Where, execute_jobs
-from blink.plan.runner import commit_id
 
 Document = dict[str, Any]
 
