@@ -143,7 +143,7 @@ def _add_run(commands: Any) -> None:
     )
     one.add_argument("specs", nargs="+", type=Path, metavar="SPEC")
     one.add_argument("--backend", default="sim", help="default: sim, the twin")
-    one.add_argument("--out", type=Path, metavar="DIR", help="write record, timeline, picture")
+    one.add_argument("--out", type=Path, metavar="DIR", help="write record, report, timeline")
     _add_settings(one)
 
 

@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
         results = _execute(plan, backend)
         _report(options, scenario, results, backend, document)
         if place is not None:
-            _write(place, scenario, results)
+            _write(place, scenario, results, runner.verdicts(scenario, results, backend))
     if options.json:
         _print_json(document)
     return _failed(document)
@@ -110,14 +110,19 @@ def _report(
         print_run(scenario, results, verdicts, broken)
 
 
-def _write(directory: Path, scenario: Any, results: Sequence[Any]) -> None:
+def _write(
+    directory: Path, scenario: Any, results: Sequence[Any], verdicts: Sequence[Any] = ()
+) -> None:
     from blink.model.scenario import resolved
     from blink.plan import output
+    from blink.plan.run_report import run_report
 
     records = [result.record for result in results]
     summaries = [result.summary for result in results]
-    output.write_run(directory, records, summaries, resolved(scenario))
-    print(f"written to {directory}/ (timeline.json opens in ui.perfetto.dev)", file=sys.stderr)
+    report = run_report(scenario, results, verdicts)
+    output.write_run(directory, records, summaries, resolved(scenario), report=report)
+    print(f"written to {directory}/: report.html for any browser,", file=sys.stderr, end=" ")
+    print("timeline.json for ui.perfetto.dev", file=sys.stderr)
 
 
 def _places(options: argparse.Namespace, *below: str) -> list[Path | None]:

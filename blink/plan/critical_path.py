@@ -340,15 +340,13 @@ def label_of(part: str, setup: RunSetup) -> str:
     on_gpu = setup.plane.processes == 0
     on_dpu = setup.plane.front_end == "dpu"
     names = {
-        NETWORK_IN: "network to the server",
-        FRONT_END: "front end busy or late",
+        FRONT_END: "front end busy",
         TO_ENGINE: "RDMA write" if on_dpu else "hop to the engine",
-        CONTROL: "launch (on the GPU)" if on_gpu else "host",
+        CONTROL: "launch (GPU)" if on_gpu else "host",
         STEP: "step (GPU)",
-        READER: "output waits for a poll" if on_gpu else "output waits for the front end",
+        READER: "wait for a poll" if on_gpu else "output waits",
         FROM_ENGINE: "RDMA read" if on_dpu else "hop from the engine",
         OTHERS_PROMPTS: "prompts of others (GPU)",
-        NETWORK_OUT: "network to the client",
-        DELIVERY: "delivery, last against first",
+        DELIVERY: "delivery, change",
     }
     return names.get(part, part)

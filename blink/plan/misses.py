@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from blink.model.metrics import NS_PER_MS, Objectives, meets_objectives, per_request_ns
-from blink.model.record import ABSENT, Int64Array, RunRecord
+from blink.model.record import ABSENT, Int64Array
 from blink.model.setup import RunSetup
 from blink.plan.critical_path import (
     CONTROL,
@@ -219,12 +219,3 @@ def _ms(value: float) -> str:
     if value >= 10_000:
         return f"{value / 1000:,.1f} s"
     return f"{value:,.0f} ms" if value >= 100 else f"{value:.3g} ms"
-
-
-def objectives_of(record: RunRecord) -> Objectives:
-    """The objectives that the scenario of a record states."""
-    slo = record.scenario.get("slo", {})
-    return Objectives(**{f"{name}_ms": slo.get(f"{name}_ms") for name in _OBJECTIVES})
-
-
-_OBJECTIVES: Final = ("ttft", "tpot", "itl", "e2e")

@@ -17,11 +17,16 @@ def number(value: float | None) -> str:
         return NOTHING
     if value == 0:
         return "0"
-    digits = 2 - floor(log10(abs(value)))
-    rounded = round(value, digits)
+    rounded = round(value, 2 - floor(log10(abs(value))))
+    digits = 2 - floor(log10(abs(rounded)))
     if abs(rounded) >= 100:
         return f"{value:,.0f}".replace("-", "−")
     return f"{rounded:.{min(max(digits, 0), 4)}f}".replace("-", "−")
+
+
+def tick_text(value: float) -> str:
+    """A tick's value, as short as it is round."""
+    return f"{value:,.10g}".replace("-", "−")
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ def waterfall(
             "tr",
             element("th", stage.label, scope="row", title=stage.note),
             element("td", _bar(place, stage.value, full, stage), class_="bar"),
-            element("td", number(stage.value), class_="number"),
+            element("td", _aligned(stage.value, total), class_="number"),
             element("td", _share(stage.value, total), class_="number"),
         )
         for stage, place in zip(stages, places, strict=True)
@@ -82,7 +82,7 @@ def waterfall(
             "tr",
             element("th", total_label, scope="row"),
             element("td", _bar(0.0, total, full, whole), class_="bar"),
-            element("td", number(total), class_="number"),
+            element("td", _aligned(total, total), class_="number"),
             element("td", "100 %", class_="number"),
             class_="total",
         )
@@ -131,6 +131,15 @@ def _range(bar: Bar) -> Html | None:
     if bar.low is None or bar.high is None:
         return None
     return element("span", f"{number(bar.low)} – {number(bar.high)}", class_="interval")
+
+
+def _aligned(value: float, total: float) -> str:
+    """A part with as many decimals as its whole has, so that points stand below each other."""
+    decimals = 1 if total >= 100 else 2 if total >= 10 else 3
+    smallest = 10.0**-decimals
+    if 0 < abs(value) < smallest / 2:
+        return f"<{smallest:.{decimals}f}"
+    return f"{value:,.{decimals}f}".replace("-", "−")
 
 
 def _share(value: float, total: float) -> str:

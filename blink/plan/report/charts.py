@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from blink.plan.report.axes import Axis, axis, number
+from blink.plan.report.axes import Axis, axis, tick_text
 from blink.plan.report.markup import Html, element, join
 
 WIDTH: Final = 470
-HEIGHT: Final = 290
+HEIGHT: Final = 296
 LEFT: Final = 46
-TOP: Final = 24
+TOP: Final = 32
 BOTTOM: Final = 40
 RIGHT: Final = 14
 CHARACTER: Final = 6.4
@@ -137,11 +137,11 @@ def _grid(across: Axis, up: Axis, x_names: Sequence[str]) -> Html:
         y = up.at(tick)
         parts.append(element("line", x1=LEFT, x2=across.end, y1=y, y2=y, class_="grid"))
         parts.append(
-            element("text", number(tick), x=LEFT - 6, y=y + 4, text_anchor="end", class_="tick")
+            element("text", tick_text(tick), x=LEFT - 6, y=y + 4, text_anchor="end", class_="tick")
         )
     floor_y = up.begin
     parts.append(element("line", x1=LEFT, x2=across.end, y1=floor_y, y2=floor_y, class_="axis"))
-    named = list(enumerate(x_names)) if x_names else [(t, number(t)) for t in across.ticks()]
+    named = list(enumerate(x_names)) if x_names else [(t, tick_text(t)) for t in across.ticks()]
     for place, text in _without_overlap([(across.at(at), text) for at, text in named]):
         parts.append(element("line", x1=place, x2=place, y1=floor_y, y2=floor_y + 4, class_="axis"))
         parts.append(
