@@ -37,6 +37,14 @@ def parser(functions: Commands) -> argparse.ArgumentParser:
     _add_settings(one)
     one = _add(
         commands,
+        "compare",
+        "compare two outputs of blink run --out, or two runs in them, figure by figure",
+        "blink compare out/before out/after",
+    )
+    one.add_argument("a", type=Path, metavar="A", help="an output directory, or a run's in it")
+    one.add_argument("b", type=Path, metavar="B", help="another; differences are B's against A's")
+    one = _add(
+        commands,
         "fidelity",
         "predict measured runs and print the error of every metric",
         "blink fidelity blink/model/data/measured/vllm_h200.json",

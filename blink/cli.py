@@ -256,6 +256,18 @@ def explain(options: argparse.Namespace) -> int:
     return 0
 
 
+def compare(options: argparse.Namespace) -> int:
+    """``blink compare``: two recorded runs, figure by figure."""
+    from blink.plan import compare as comparing
+
+    found = comparing.compare(comparing.read_side(options.a), comparing.read_side(options.b))
+    if options.json:
+        _print_json(found)
+    else:
+        comparing.print_comparison(found)
+    return 0
+
+
 # --- fidelity, paper -------------------------------------------------------------------------
 
 
@@ -311,6 +323,7 @@ COMMANDS: Final = {
     "bench": bench,
     "specs": specs,
     "explain": explain,
+    "compare": compare,
     "fidelity": fidelity,
     "paper": paper,
     "check": check,

@@ -28,6 +28,7 @@ from blink.plan.critical_path import (
     CriticalPath,
     label_of,
 )
+from blink.plan.report import number
 from blink.ring_protocol.states import Outcome
 
 COMPLETION: Final = "completion"
@@ -218,4 +219,4 @@ def _count(count: int, what: str) -> str:
 def _ms(value: float) -> str:
     if value >= 10_000:
         return f"{value / 1000:,.1f} s"
-    return f"{value:,.0f} ms" if value >= 100 else f"{value:.3g} ms"
+    return f"{number(value)} ms"

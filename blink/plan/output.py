@@ -103,7 +103,7 @@ def read_run(out_dir: Path) -> Output:
     document = _manifest(out_dir)
     if document is None:
         raise BadInput(f"{out_dir} is not an output of blink run: no {SUMMARY} of {FORMAT} in it")
-    records = [_read_record(out_dir / name) for name in document["directories"]]
+    records = [read_record(out_dir / name) for name in document["directories"]]
     scenario = json.loads((out_dir / SCENARIO).read_text("utf-8"))
     return Output(records, document["runs"], scenario)
 
@@ -192,7 +192,8 @@ def _write_record(directory: Path, record: RunRecord) -> None:
     write_timeline(directory / "timeline.json", record)
 
 
-def _read_record(directory: Path) -> RunRecord:
+def read_record(directory: Path) -> RunRecord:
+    """Read one run's directory. Raises OSError, ValueError, KeyError or TypeError if it is none."""
     fields = json.loads((directory / "run.json").read_text("utf-8"))
     return RunRecord(**fields, **read_tables(directory))
 

@@ -168,9 +168,10 @@ def _growing(told: Sequence[Account]) -> list[str]:
             names.append(each.name)
     if not names:
         return []
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
     return [
-        f"TTFT grows from the begin of the run to its end: {', '.join(names)}. The load is more "
-        "than the server can do, the figures depend on the run's length, and have no interval"
+        f"TTFT grows over the run: {', '.join(names[:4])}{more}. There the figures depend on the "
+        "run's length, and have no interval."
     ]
 
 
@@ -419,6 +420,6 @@ def origin_sections(scenario: Scenario, results: Sequence[Result]) -> list[Secti
         Section(
             "Constants",
             [provenance(found["constants"])],
-            "Where each number comes from; a source that says assumed was not measured.",
+            "Where each number comes from, by the catalogue's own words.",
         ),
     ]

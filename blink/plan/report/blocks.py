@@ -175,9 +175,16 @@ def provenance(constants: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Html
     return join(*(_entry(name, each) for name, each in constants.items()))
 
 
+def _is_unsure(source: str) -> bool:
+    """Whether a source says of itself that nobody measured the value."""
+    return "assum" in source.lower() or "not measured" in source.lower()
+
+
 def _entry(name: str, constants: Mapping[str, Mapping[str, Any]]) -> Html:
-    assumed = sum("assum" in str(each["source"]).lower() for each in constants.values())
-    summary = f"{name}: {len(constants)} constants" + (f", {assumed} assumed" if assumed else "")
+    unsure = sum(_is_unsure(str(each["source"])) for each in constants.values())
+    summary = f"{name}: {len(constants)} constants"
+    if unsure:
+        summary += f", {unsure} of them assumed or not measured"
     headings = (
         Column("constant", number=False),
         Column("value"),
