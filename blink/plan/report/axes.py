@@ -9,6 +9,7 @@ from typing import Final
 
 NOTHING: Final = "–"
 TICKS: Final = 5
+DECADES_MAX: Final = 8
 
 
 def number(value: float | None) -> str:
@@ -95,5 +96,6 @@ def _round_log(value: float, *, up: bool) -> float:
 def _log_ticks(low: float, high: float) -> list[float]:
     first, last = floor(log10(low) + 1e-9), ceil(log10(high) - 1e-9)
     every = (1, 2, 5) if log10(high / low) <= 2 else (1, 3) if log10(high / low) <= 3 else (1,)
-    found = [10.0**power * each for power in range(first, last + 1) for each in every]
+    powers = range(first, last + 1, max(1, ceil((last - first) / DECADES_MAX)))
+    found = [10.0**power * each for power in powers for each in every]
     return [tick for tick in found if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9)]
