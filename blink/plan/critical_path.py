@@ -54,6 +54,8 @@ class CriticalPath:
     ``first`` has the parts of TTFT, ``later`` those of the time from the first to the last token;
     all are 0 for a request without a first token. ``with_constants``: the record's stretches are
     divided by the resolved constants; if not, they are whole, each under the part it waits in.
+    ``streams`` are the rows of the decode ranges by request and time, and the requests in that
+    order.
     """
 
     record: RunRecord
@@ -61,6 +63,7 @@ class CriticalPath:
     later: dict[str, Int64Array]
     with_constants: bool
     steps: StepWork
+    streams: tuple[Int64Array, Int64Array]
 
     def ttft_ms(self) -> dict[str, float]:
         """Mean of each part over completed requests, ms: they sum to the run's mean TTFT."""
@@ -87,10 +90,11 @@ class CriticalPath:
         """The parts of the longest gap in a request's stream, ns; all 0 below two tokens."""
         ranges, rows = self.record.decode_ranges, self.record.steps.decodes
         delivered = self.record.steps.delivered_ns
-        mine = np.flatnonzero(ranges.request == request)
+        order, sorted_requests = self.streams
+        first, end = np.searchsorted(sorted_requests, [request, request + 1])
         worst, found = -1, dict.fromkeys(LATER_PARTS, 0)
         before = int(self.record.requests.first_step[request])
-        for place, index in enumerate(mine[np.argsort(ranges.first[mine])].tolist()):
+        for place, index in enumerate(order[first:end].tolist()):
             stream = np.concatenate([[before], rows[ranges.first[index] : ranges.end[index]]])
             gaps = np.diff(delivered[stream])
             at = int(gaps.argmax())
@@ -129,12 +133,14 @@ def critical_path(record: RunRecord, setup: RunSetup | None) -> CriticalPath:
         setup = None
     steps = StepWork.of(record, setup)
     costs = None if setup is None else _Costs(setup)
+    order = np.lexsort((record.decode_ranges.first, record.decode_ranges.request))
     return CriticalPath(
         record,
         first=_first(record, steps, costs),
         later=_later(record, steps),
         with_constants=costs is not None,
         steps=steps,
+        streams=(order, record.decode_ranges.request[order]),
     )
 
 

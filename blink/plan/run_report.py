@@ -27,7 +27,7 @@ from blink.plan.critical_path import (
 )
 from blink.plan.explain import explanation
 from blink.plan.intervals import block_interval, grows, mean, p50, p99
-from blink.plan.misses import tally
+from blink.plan.misses import reason, tally
 from blink.plan.picture import cumulative
 from blink.plan.report import (
     Column,
@@ -401,7 +401,7 @@ def _miss_table(told: Account) -> Html:
             miss.value_ms,
             miss.limit_ms,
             miss.factor,
-            miss.reason,
+            reason(miss, told.path, told.result.planned.setup),
         )
         for miss in told.missed[:MISSES_MAX]
     ]

@@ -18,7 +18,7 @@ from blink.plan.critical_path import (
     STEP,
     critical_path,
 )
-from blink.plan.misses import COMPLETION, Miss, misses, tally
+from blink.plan.misses import COMPLETION, Miss, misses, reason, tally
 from blink.plan.runner import Result
 
 SPECS = Path(__file__).parents[2] / "specs"
@@ -27,6 +27,11 @@ SPECS = Path(__file__).parents[2] / "specs"
 def results(spec: str, *settings: str) -> list[Result]:
     scenario = runner.load(SPECS / spec, settings)
     return list(runner.execute(runner.plan_runs(scenario), backends.require("sim")))
+
+
+def why(result: Result, miss: Miss) -> str:
+    setup = result.planned.setup
+    return reason(miss, critical_path(result.record, setup), setup)
 
 
 def missed(result: Result, objectives: Objectives) -> list[Miss]:
@@ -75,7 +80,7 @@ def test_a_request_alone_can_only_blame_its_own_steps() -> None:
     [result] = results("smoke/one_request.toml", "systems=blink")
     [miss] = missed(result, Objectives(ttft_ms=3))
     assert miss.part == STEP
-    assert "its own prompt" in miss.reason
+    assert "its own prompt" in why(result, miss)
 
 
 def test_neighbours_are_seen_in_the_host() -> None:
@@ -85,7 +90,7 @@ def test_neighbours_are_seen_in_the_host() -> None:
     assert found
     parts = [miss.part for miss in found]
     assert max(set(parts), key=parts.count) == CONTROL
-    assert any("the host kept the GPU waiting" in miss.reason for miss in found)
+    assert any("the host kept the GPU waiting" in why(noisy, miss) for miss in found)
 
 
 def test_a_queue_says_behind_what() -> None:
@@ -97,15 +102,15 @@ def test_a_queue_says_behind_what() -> None:
     for miss in found:
         since, until = table.submitted_ns[miss.request], table.scheduled_ns[miss.request]
         ahead = (table.submitted_ns < since) & (table.scheduled_ns > since)
-        assert f"behind {int(ahead.sum()):,} request" in miss.reason
+        assert f"behind {int(ahead.sum()):,} request" in why(result, miss)
         assert miss.part_ms <= (until - since) / 1e6 + 0.001
-    assert "the batch was full" in found[0].reason
+    assert "the batch was full" in why(result, found[0])
 
 
 def test_prompts_of_others_and_lost_caches_are_named() -> None:
     blink, _ = results("faults/kv_pressure.toml", "workload.requests=40")
     gaps = missed(blink, Objectives(itl_ms=100))
-    assert any(miss.part == PREEMPTED and "preempted" in miss.reason for miss in gaps)
+    assert any(miss.part == PREEMPTED and "preempted" in why(blink, miss) for miss in gaps)
     [burst, _] = results("demo.toml", "systems=blink", "workload.requests=60")
     assert {miss.part for miss in missed(burst, Objectives(itl_ms=50))} == {OTHERS_PROMPTS}
 
@@ -116,4 +121,6 @@ def test_whoever_did_not_finish_is_told_of_first() -> None:
         left = [miss for miss in found if miss.objective == COMPLETION]
         assert left
         assert found[: len(left)] == left
-        assert all("went away" in miss.reason or "gave up" in miss.reason for miss in left)
+        assert all(
+            "went away" in why(result, miss) or "gave up" in why(result, miss) for miss in left
+        )
