@@ -53,7 +53,7 @@ from blink.plan.report import (
 from blink.plan.run_sweep import sweep_section
 from blink.plan.runner import Result
 from blink.plan.table import extrapolated_lines, group_runs, unfinished_lines
-from blink.plan.why import explain
+from blink.plan.why import step_shares
 
 LINES_MAX: Final = 10
 """Runs in a chart of distributions; beyond that lines cannot be told apart."""
@@ -148,8 +148,7 @@ def figures_section(told: Sequence[Account]) -> Section:
     summaries, records = [e.result.summary for e in told], [e.result.record for e in told]
     said = [*unfinished_lines(summaries), *extrapolated_lines(records), *_growing(told)]
     blocks = [table(_HEADINGS, rows), *([listing(said)] if said else [])]
-    if why := explain(records):
-        blocks.append(paragraph(why))
+    blocks += _between_steps(told)
     note = (
         "Below a figure stands its 95 % interval (blocks of consecutive requests, drawn again): "
         "how far other arrivals of the same kind would move it."
@@ -157,6 +156,33 @@ def figures_section(told: Sequence[Account]) -> Section:
         else ""
     )
     return Section("Figures", blocks, note)
+
+
+def _between_steps(told: Sequence[Account]) -> list[Html]:
+    """A table of what lies between decode steps; none if no run decoded twice in a row."""
+    rows = [
+        (
+            each.name,
+            shares.control_ns / NS_PER_MS,
+            shares.decode_gpu_ns / NS_PER_MS,
+            100 * shares.control_share,
+            100 * shares.idle_share,
+            shares.delivery_ns / NS_PER_MS,
+            int(each.result.record.requests.preemptions.sum()),
+        )
+        for each in told
+        if (shares := step_shares(each.result.record)) is not None
+    ]
+    headings = (
+        Column("a mean decode step", number=False),
+        Column("control plane", "ms"),
+        Column("GPU", "ms"),
+        Column("control plane", "% of the step"),
+        Column("GPU idle", "% while decoding"),
+        Column("step to client", "ms"),
+        Column("preemptions"),
+    )
+    return [table(headings, rows)] if rows else []
 
 
 def _growing(told: Sequence[Account]) -> list[str]:

@@ -138,9 +138,12 @@ def _aligned(value: float, total: float) -> str:
     decimals = 1 if total >= 100 else 2 if total >= 10 else 3
     smallest = 10.0**-decimals
     if 0 < abs(value) < smallest / 2:
-        return f"<{smallest:.{decimals}f}"
+        return f"{'<' if value > 0 else '>−'}{smallest:.{decimals}f}"
     return f"{value:,.{decimals}f}".replace("-", "−")
 
 
 def _share(value: float, total: float) -> str:
-    return f"{100 * value / total:.1f} %".replace("-", "−") if total else ""
+    if not total:
+        return ""
+    share = round(100 * value / total, 1) or 0.0  # never a negative nought
+    return f"{share:.1f} %".replace("-", "−")

@@ -14,7 +14,7 @@ HEIGHT: Final = 296
 LEFT: Final = 46
 TOP: Final = 32
 BOTTOM: Final = 40
-RIGHT: Final = 14
+RIGHT: Final = 24
 CHARACTER: Final = 6.4
 """Width of a character of a chart's text, in its units: it reserves room, nothing more."""
 LINE: Final = 14.0
