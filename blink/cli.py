@@ -117,6 +117,7 @@ def _write(
     from blink.plan import output
     from blink.plan.run_report import run_report
 
+    print(f"writing {len(results)} record(s) and their report", file=sys.stderr)
     records = [result.record for result in results]
     summaries = [result.summary for result in results]
     report = run_report(scenario, results, verdicts)

@@ -308,8 +308,13 @@ def waterfall_section(told: Sequence[Account]) -> Section:
     note = (
         "Each part begins where the one before it ended, and together they are the measured mean. "
         "Grey is the GPU's work on the request's own tokens, blue transport and the front end's "
-        "work, amber the control plane between steps, orange waiting. A part of fixed cost is what "
-        "it takes alone, by the constants below; whatever more was measured is waiting."
+        "work, amber the control plane between steps, orange waiting. "
+    )
+    note += (
+        "A part of fixed cost is what it takes alone, by the constants below; whatever more was "
+        "measured is waiting."
+        if told[0].path.with_constants
+        else "The record of a real machine is divided by its own times alone."
     )
     return Section("Where a token's time goes", blocks, note)
 

@@ -66,6 +66,19 @@ def test_the_same_run_is_the_same_bytes(demo: str) -> None:
     assert report("demo.toml", "workload.requests=120") == demo
 
 
+def test_a_record_of_a_real_machine_is_divided_by_its_own_times() -> None:
+    scenario = runner.load(SPECS / "smoke/one_request.toml", ())
+    results = list(runner.execute(runner.plan_runs(scenario), backends.require("sim")))
+    part = '<th scope="row">tokenizer</th>'
+    assert part in run_report(scenario, results)
+    for result in results:
+        result.record.backend = "hw"
+    made = run_report(scenario, results)
+    assert PageReader(made).problems == []
+    assert "divided by its own times alone" in made
+    assert part not in made
+
+
 def test_a_sweep_has_curves_and_a_knee() -> None:
     made = report("capacity/load.toml", "systems=blink,vllm", *SWEEP)
     page = PageReader(made)
