@@ -38,6 +38,14 @@ def parser(functions: Commands) -> argparse.ArgumentParser:
     _add_settings(one)
     one = _add(
         commands,
+        "compare",
+        "compare two outputs of blink run --out, or two runs in them, figure by figure",
+        "blink compare out/before out/after",
+    )
+    one.add_argument("a", type=Path, metavar="A", help="an output directory, or a run's in it")
+    one.add_argument("b", type=Path, metavar="B", help="another; differences are B's against A's")
+    one = _add(
+        commands,
         "fidelity",
         "predict measured runs and print the error of every metric",
         "blink fidelity blink/model/data/measured/vllm_h200.json",
@@ -165,7 +173,7 @@ def _add_run(commands: Any) -> None:
     )
     one.add_argument("specs", nargs="+", type=Path, metavar="SPEC")
     one.add_argument("--backend", default="sim", help="default: sim, the twin")
-    one.add_argument("--out", type=Path, metavar="DIR", help="write record, timeline, picture")
+    one.add_argument("--out", type=Path, metavar="DIR", help="write record, report, timeline")
     _add_settings(one)
 
 

@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
         results = _execute(plan, backend)
         _report(options, scenario, results, backend, document)
         if place is not None:
-            _write(place, scenario, results)
+            _write(place, scenario, results, runner.verdicts(scenario, results, backend))
     if options.json:
         _print_json(document)
     return _failed(document)
@@ -114,14 +114,20 @@ def _report(
         print_run(scenario, results, verdicts, broken)
 
 
-def _write(directory: Path, scenario: Any, results: Sequence[Any]) -> None:
+def _write(
+    directory: Path, scenario: Any, results: Sequence[Any], verdicts: Sequence[Any] = ()
+) -> None:
     from blink.model.scenario import resolved
     from blink.plan import output
+    from blink.plan.run_report import run_report
 
+    print(f"writing {len(results)} record(s) and their report", file=sys.stderr)
     records = [result.record for result in results]
     summaries = [result.summary for result in results]
-    output.write_run(directory, records, summaries, resolved(scenario))
-    print(f"written to {directory}/ (timeline.json opens in ui.perfetto.dev)", file=sys.stderr)
+    report = run_report(scenario, results, verdicts)
+    output.write_run(directory, records, summaries, resolved(scenario), report=report)
+    print(f"written to {directory}/: report.html for any browser,", file=sys.stderr, end=" ")
+    print("timeline.json for ui.perfetto.dev", file=sys.stderr)
 
 
 def _places(options: argparse.Namespace, *below: str) -> list[Path | None]:
@@ -255,6 +261,18 @@ def explain(options: argparse.Namespace) -> int:
     return 0
 
 
+def compare(options: argparse.Namespace) -> int:
+    """``blink compare``: two recorded runs, figure by figure."""
+    from blink.plan import compare as comparing
+
+    found = comparing.compare(comparing.read_side(options.a), comparing.read_side(options.b))
+    if options.json:
+        _print_json(found)
+    else:
+        comparing.print_comparison(found)
+    return 0
+
+
 # --- fidelity, paper -------------------------------------------------------------------------
 
 
@@ -352,6 +370,7 @@ COMMANDS: Final = {
     "bench": bench,
     "specs": specs,
     "explain": explain,
+    "compare": compare,
     "fidelity": fidelity,
     "paper": paper,
     "check": check,

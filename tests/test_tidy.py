@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("blink", "tests", "tools", "benchmarks", "docs", "formal", "specs")
+FOLDERS = ("blink", "tests", "tools", "benchmarks", "docs", "examples", "formal", "specs")
 CODE = (".py", ".cu", ".cuh", ".h", ".cpp")
 TEXT = (*CODE, ".md", ".toml")
 FUNCTION_LINES_MAX = 70

@@ -4,6 +4,7 @@
 
     OUT/summary.json              the figures of every run, and the list of files below OUT
     OUT/scenario.resolved.json    the scenario with every default filled in
+    OUT/report.html               the report, one file that any browser shows
     OUT/comparison.png            the picture
     OUT/blink-isolated/           one directory a run
         requests.parquet          one row a request
@@ -37,6 +38,7 @@ FORMAT: Final = "blink-output/1"
 SUMMARY: Final = "summary.json"
 SCENARIO: Final = "scenario.resolved.json"
 PICTURE: Final = "comparison.png"
+REPORT: Final = "report.html"
 _RUN_FIELDS: Final = (
     "label",
     "system",
@@ -67,10 +69,13 @@ def write_run(
     records: Sequence[RunRecord],
     summaries: Sequence[Mapping[str, Any]],
     scenario: Mapping[str, Any],
+    *,
+    report: str | None = None,
 ) -> None:
     """Write everything about one ``blink run`` below ``out_dir``, which appears complete or not.
 
     ``summaries[i]`` belongs to ``records[i]``; ``scenario`` is the resolved one, JSON values only.
+    ``report`` is a whole page of HTML.
     Raises BadInput if ``out_dir`` holds anything but an earlier output, or cannot be written.
     """
 
@@ -80,6 +85,8 @@ def write_run(
             _write_record(directory / name, record)
         _write_json(directory / SCENARIO, scenario)
         draw_picture(directory / PICTURE, records, summaries, scenario)
+        if report is not None:
+            (directory / REPORT).write_text(report, "utf-8")
         document = {"format": FORMAT, "runs": list(summaries), "directories": names}
         document["files"] = sorted([*_files_below(directory), SUMMARY])
         _write_json(directory / SUMMARY, document)
@@ -96,7 +103,7 @@ def read_run(out_dir: Path) -> Output:
     document = _manifest(out_dir)
     if document is None:
         raise BadInput(f"{out_dir} is not an output of blink run: no {SUMMARY} of {FORMAT} in it")
-    records = [_read_record(out_dir / name) for name in document["directories"]]
+    records = [read_record(out_dir / name) for name in document["directories"]]
     scenario = json.loads((out_dir / SCENARIO).read_text("utf-8"))
     return Output(records, document["runs"], scenario)
 
@@ -185,7 +192,8 @@ def _write_record(directory: Path, record: RunRecord) -> None:
     write_timeline(directory / "timeline.json", record)
 
 
-def _read_record(directory: Path) -> RunRecord:
+def read_record(directory: Path) -> RunRecord:
+    """Read one run's directory. Raises OSError, ValueError, KeyError or TypeError if it is none."""
     fields = json.loads((directory / "run.json").read_text("utf-8"))
     return RunRecord(**fields, **read_tables(directory))
 
