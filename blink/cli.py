@@ -312,9 +312,10 @@ def plan(options: argparse.Namespace) -> int:
 
     page = load_page(options.plan, _seeded(options), Plan)
     if options.out is not None:
+        from blink.plan.capacity.files import FILES
         from blink.plan.output import check_out_dir
 
-        check_out_dir(options.out)
+        check_out_dir(options.out, FILES)
     document = answer(
         page,
         where=options.executor,

@@ -23,7 +23,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -108,19 +108,21 @@ def read_run(out_dir: Path) -> Output:
     return Output(records, document["runs"], scenario)
 
 
-def check_out_dir(out_dir: Path) -> None:
+def check_out_dir(out_dir: Path, own: Collection[str] = ()) -> None:
     """Raise BadInput unless :func:`write_run` may put its output at ``out_dir``.
+
+    ``own``: names of files that another command writes there, and may replace.
 
     It may where nothing is, into an empty directory, and over an earlier output to which nobody
     has added a file. Call it before a long run: it tries the place by making a directory in it.
     """
     try:
-        _check_out_dir(out_dir)
+        _check_out_dir(out_dir, own)
     except OSError as error:
         raise BadInput(f"cannot write to {out_dir}: {error.strerror}") from None
 
 
-def _check_out_dir(out_dir: Path) -> None:
+def _check_out_dir(out_dir: Path, own: Collection[str]) -> None:
     if not out_dir.exists():
         _try_to_write(next(each for each in out_dir.resolve().parents if each.exists()), out_dir)
         return
@@ -135,7 +137,7 @@ def _check_out_dir(out_dir: Path) -> None:
     if not present:
         return
     document = _manifest(out_dir)
-    strange = sorted(set(present) - set(document["files"] if document else ()))
+    strange = sorted(set(present) - set(document["files"] if document else own))
     if strange:
         raise BadInput(
             f"{out_dir} holds files that are not from an earlier blink run, {strange[0]} among"

@@ -45,8 +45,9 @@ def _pair(row: Row, base: Row) -> Row:
     }
 
 
-def _difference(fleet: Row, base: Row, name: str) -> float | None:
+def _difference(fleet: Row, base: Row, name: str) -> float | int | None:
     """How much less the fleet takes than the baseline's."""
     if fleet[name] is None or base[name] is None:
         return None
-    return float(base[name] - fleet[name])
+    less: float | int = base[name] - fleet[name]
+    return less

@@ -10,7 +10,9 @@ from typing import Any, Final
 
 from blink.model.scenario.dump import resolved_toml
 from blink.plan.capacity.page import Plan
+from blink.plan.capacity.report import plan_page
 
+FILES: Final = ("plan.json", "plan.toml", "candidates.csv", "report.html")
 COLUMNS: Final = (
     "replicas",
     "gpus",
@@ -26,11 +28,12 @@ COLUMNS: Final = (
 
 
 def write_plan(directory: Path, plan: Plan, document: dict[str, Any]) -> None:
-    """Write plan.json, plan.toml and candidates.csv."""
+    """Write plan.json, plan.toml, candidates.csv and report.html."""
     directory.mkdir(parents=True, exist_ok=True)
     text = json.dumps(document, indent=2, allow_nan=False) + "\n"
     (directory / "plan.json").write_text(text, encoding="utf-8")
     (directory / "plan.toml").write_text(resolved_toml(plan), encoding="utf-8")
+    (directory / "report.html").write_text(plan_page(plan, document), encoding="utf-8")
     (directory / "candidates.csv").write_text(_csv(document), encoding="utf-8")
 
 

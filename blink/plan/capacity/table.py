@@ -54,14 +54,14 @@ def slo_text(slo: Row) -> str:
             continue
         label = name.removesuffix("_ms").upper()
         if slo.get("goodput_fraction") is not None:
-            parts.append(f"{label} <= {limits:g} ms")
+            parts.append(f"{label} ≤ {limits:g} ms")
             continue
         by_statistic = limits if isinstance(limits, dict) else {slo["percentile"]: limits}
-        parts += [f"{label} {key} <= {limit:g} ms" for key, limit in by_statistic.items()]
+        parts += [f"{label} {key} ≤ {limit:g} ms" for key, limit in by_statistic.items()]
     if slo.get("goodput_fraction") is not None:
         parts.append(f"together for {slo['goodput_fraction']:.4g} of requests")
     if slo.get("served_fraction") is not None:
-        parts.append(f"completions >= {slo['served_fraction']:g} of arrivals")
+        parts.append(f"completions ≥ {slo['served_fraction']:g} of arrivals")
     return ", ".join(parts)
 
 
