@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
 from rich.console import Console
@@ -12,6 +11,7 @@ from blink.model.errors import BadInput
 from blink.model.scenario import load_scenario
 from blink.model.scenario.loader import load_page
 from blink.plan.capacity.page import Plan
+from blink.plan.pages import is_plan
 
 
 def list_specs(directory: Path) -> list[dict[str, str]]:
@@ -35,14 +35,6 @@ def list_specs(directory: Path) -> list[dict[str, str]]:
             }
         )
     return found
-
-
-def is_plan(path: Path) -> bool:
-    """Whether a file is a plan's page, by its [candidates]; False for what cannot be read."""
-    try:
-        return "candidates" in tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError):
-        return False
 
 
 def print_specs(found: list[dict[str, str]]) -> None:

@@ -17,8 +17,8 @@ from blink.model.resolve import resolve
 from blink.model.scenario import Scenario, Verdict, expand, judge, load_scenario
 from blink.model.setup import RunSetup
 from blink.model.workload import build_workload
-from blink.plan.catalogue import is_plan
 from blink.plan.commit import commit_id
+from blink.plan.pages import is_plan
 
 
 @dataclass(frozen=True, slots=True)

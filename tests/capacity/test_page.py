@@ -12,7 +12,7 @@ from blink.model.scenario.loader import load_page
 from blink.plan import runner
 from blink.plan.capacity.candidates import Builder, candidates_of
 from blink.plan.capacity.page import Plan
-from blink.plan.catalogue import is_plan
+from blink.plan.pages import is_plan
 from tests.capacity.plans import answer_of, plan_of
 
 SPECS = Path(__file__).resolve().parents[2] / "specs" / "capacity"

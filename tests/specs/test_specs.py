@@ -12,7 +12,7 @@ import pytest
 
 from blink import backends
 from blink.plan import runner
-from blink.plan.catalogue import is_plan
+from blink.plan.pages import is_plan
 from blink.testing.invariants import CHECKS, violations
 
 SPECS = Path(__file__).parents[2] / "specs"
