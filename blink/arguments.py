@@ -67,6 +67,7 @@ def _add_reproduce(commands: Any) -> None:
     )
     one.add_argument("--only", metavar="ID", help="entries whose id begins with ID, each shown")
     one.add_argument("--jobs", type=int, metavar="N", help="processes; default: one a core")
+    one.add_argument("--seed", type=_seed, metavar="N", help="draw other requests; default: 1")
 
 
 def _add_check(commands: Any) -> None:

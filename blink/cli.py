@@ -270,6 +270,7 @@ def reproduce(options: argparse.Namespace) -> int:
     """``blink reproduce``: the paper's evaluation in the twin, every figure held against it."""
     from blink.plan.executor import TimeLeft
     from blink.plan.paper import reproduce as paper
+    from blink.plan.paper.evaluation import SEED
 
     if options.jobs is not None and options.jobs < 1:
         raise BadInput(f"--jobs {options.jobs}: at least 1")
@@ -280,6 +281,7 @@ def reproduce(options: argparse.Namespace) -> int:
     document, results = paper.reproduce(
         options.only,
         whole=options.only is None,
+        seed=SEED if options.seed is None else options.seed,
         workers=options.jobs,
         progress=lambda number: TimeLeft(f"runs, part {number}", sys.stderr.write),
     )

@@ -308,6 +308,13 @@ def test_the_command_prints_one_document(capsys: pytest.CaptureFixture[str]) -> 
     ]
 
 
+def test_another_seed_draws_other_requests(committed: dict[str, Any]) -> None:
+    (found,) = reproduce("t2.tput_iso", seed=2, workers=1)[0]["entries"]
+    kept = next(each for each in committed["entries"] if each["id"] == found["id"])
+    assert found["predicted"] != kept["predicted"]
+    assert found["predicted"] == pytest.approx(kept["predicted"], rel=0.1)
+
+
 def test_what_is_off_says_what_is_suspected(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "--only", "t1.tput_int"]) == 0
     assert "t1.tput_int: suspected: " in capsys.readouterr().out

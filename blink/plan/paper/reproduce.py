@@ -24,7 +24,7 @@ from rich.table import Table
 from blink.model.errors import BadInput, UnknownName, nearest
 from blink.model.provenance import Entry, catalogue
 from blink.plan.executor import Progress
-from blink.plan.paper.evaluation import ASSUMED, grid
+from blink.plan.paper.evaluation import ASSUMED, SEED, grid
 from blink.plan.paper.figures import FIGURES, FOLDER, draw_figures
 from blink.plan.paper.orderings import OTHERWISE, SAME, TIED, ordered, orderings
 from blink.plan.paper.page import page_text, shown_value
@@ -48,6 +48,7 @@ def reproduce(
     only: str | None = None,
     *,
     whole: bool = False,
+    seed: int = SEED,
     workers: int | None = None,
     progress: Callable[[int], Progress] = lambda round_: lambda done, total: None,
 ) -> tuple[Document, Results]:
@@ -60,8 +61,8 @@ def reproduce(
     are entries whose id begins with ``order``: ``predicted`` is how many times better the system is
     that the paper puts first, and ``stated`` is "above 1". ``summary`` counts the verdicts.
 
-    ``whole``: execute all of the evaluation, which pictures and tables need. Raises UnknownName for
-    an ``only`` that no id begins with.
+    ``seed`` draws the requests. ``whole``: execute all of the evaluation, which pictures and tables
+    need. Raises UnknownName for an ``only`` that no id begins with.
     """
     stated, wanted = _stated(), orderings()
     known = [*stated, *wanted]
@@ -76,13 +77,13 @@ def reproduce(
     }
     if whole:
         questions[EVERYTHING] = lambda runs: (runs(list(grid())), tables(Results(runs)))[1]
-    runs = Runs()
+    runs = Runs(seed)
     answers = ask(questions, runs, workers=workers, progress=progress)
     entries = [
         _entry(stated[key], answers.get(key)) if key in stated else _order(key, answers[key])
         for key in chosen
     ]
-    document: Document = {"summary": summary_of(entries), "entries": entries}
+    document: Document = {"seed": seed, "summary": summary_of(entries), "entries": entries}
     if whole:
         document["runs"] = len(runs)
         document["tables"] = answers[EVERYTHING]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from blink.plan.executor import Progress, execute_jobs
-from blink.plan.paper.evaluation import Run, job_of
+from blink.plan.paper.evaluation import SEED, Run, job_of
 from blink.plan.paper.window import Figures, measure
 
 Answer = TypeVar("Answer")
@@ -26,9 +26,10 @@ class MissingRuns(Exception):
 
 
 class Runs:
-    """Figures of the runs that have been executed."""
+    """Figures of the runs that have been executed, with the requests that ``seed`` draws."""
 
-    def __init__(self) -> None:
+    def __init__(self, seed: int = SEED) -> None:
+        self.seed = seed
         self._found: dict[Run, Figures] = {}
 
     def __len__(self) -> int:
@@ -45,7 +46,7 @@ class Runs:
         self, runs: Sequence[Run], *, workers: int | None = None, progress: Progress
     ) -> None:
         """Execute ``runs`` on all cores (``workers``: on so many) and keep their figures."""
-        jobs = [job_of(run) for run in runs]
+        jobs = [job_of(run, self.seed) for run in runs]
         found = execute_jobs(jobs, measure=measure, workers=workers, progress=progress)
         self._found.update(zip(runs, found, strict=True))
 
