@@ -2,6 +2,7 @@
 # make test    every test
 # make check   style, types, architecture, generated (each is a target too)
 # make gen     write the generated files again
+# make paper   the paper's evaluation in the twin, again: docs/paper.md, its data and pictures
 # make kernels the GPU's code, for sm_90; runs nothing
 # make tsan    the C++ core on threads under ThreadSanitizer; make asan: under AddressSanitizer
 # make clean   remove what tools left behind (`rm -rf .venv` for the environment)
@@ -18,7 +19,7 @@ CXX_FILES = $(filter-out %/protocol.h,$(shell find blink/hw -name "*.h" -o -name
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test check style types architecture generated gen kernels tsan asan clean
+.PHONY: help demo test check style types architecture generated gen paper kernels tsan asan clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p;/^$$/q' Makefile
@@ -47,6 +48,9 @@ generated: $(VENV)/.installed
 
 gen: $(VENV)/.installed
 	$(BIN)/python tools/generate.py
+
+paper: $(VENV)/.installed
+	$(BIN)/blink reproduce --out docs $(ARGS)
 
 kernels: $(VENV)/.installed
 	$(BIN)/python -m blink.hw.cuda.compile $(ARGS)

@@ -53,18 +53,30 @@ def parser(functions: Commands) -> argparse.ArgumentParser:
     one.add_argument("files", nargs="+", type=Path, metavar="FILE")
     one.add_argument("--model-config", type=Path, help="HF config.json of the measured model")
     one.add_argument("--gpu", help="GPU of the measurement, if the file does not say")
-    one = _add(
-        commands,
-        "paper",
-        "print the paper's figures beside the twin's",
-        "blink paper --only t1",
-    )
-    one.add_argument("--only", metavar="ID", help="entries whose id begins with ID")
+    _add_reproduce(commands)
     _add_check(commands)
     _add_fuzz(commands)
     for name, function in functions.items():
         commands.choices[name].set_defaults(command=function)
     return made
+
+
+def _add_reproduce(commands: Any) -> None:
+    one = _add(
+        commands,
+        "reproduce",
+        "run the paper's whole evaluation in the twin, and hold every figure against the paper's",
+        "blink reproduce --only t6",
+    )
+    one.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="write page, data and pictures",
+    )
+    one.add_argument("--only", metavar="ID", help="entries whose id begins with ID, each shown")
+    one.add_argument("--jobs", type=int, metavar="N", help="processes; default: one a core")
+    one.add_argument("--seed", type=_seed, metavar="N", help="draw other requests; default: 1")
 
 
 def _add_check(commands: Any) -> None:

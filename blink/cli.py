@@ -273,7 +273,7 @@ def compare(options: argparse.Namespace) -> int:
     return 0
 
 
-# --- fidelity, paper -------------------------------------------------------------------------
+# --- fidelity, reproduce -----------------------------------------------------------------------
 
 
 def fidelity(options: argparse.Namespace) -> int:
@@ -288,15 +288,35 @@ def fidelity(options: argparse.Namespace) -> int:
     return 0
 
 
-def paper(options: argparse.Namespace) -> int:
-    """``blink paper``: the paper's figures that the twin can express, stated and predicted."""
-    from blink.plan.paper import compare_paper, print_paper
+def reproduce(options: argparse.Namespace) -> int:
+    """``blink reproduce``: the paper's evaluation in the twin, every figure held against it."""
+    from blink.plan.executor import TimeLeft
+    from blink.plan.paper import reproduce as paper
+    from blink.plan.paper.evaluation import SEED
 
-    entries = compare_paper(only=options.only)
+    if options.jobs is not None and options.jobs < 1:
+        raise BadInput(f"--jobs {options.jobs}: at least 1")
+    if options.out is not None:
+        if options.only is not None:
+            raise BadInput("--out writes the whole evaluation: leave --only or --out out")
+        paper.check_folder(options.out)
+    document, results = paper.reproduce(
+        options.only,
+        whole=options.only is None,
+        seed=SEED if options.seed is None else options.seed,
+        workers=options.jobs,
+        progress=lambda number: TimeLeft(f"runs, part {number}", sys.stderr.write),
+    )
+    if options.out is not None:
+        written = paper.write(document, results, options.out)
+        print(
+            f"written to {options.out}/: {written[0].name} and {len(written) - 1} more",
+            file=sys.stderr,
+        )
     if options.json:
-        _print_json({"entries": entries})
+        _print_json(document)
     else:
-        print_paper(entries)
+        paper.print_reproduction(document, entries=options.only is not None)
     return 0
 
 
@@ -373,7 +393,7 @@ COMMANDS: Final = {
     "explain": explain,
     "compare": compare,
     "fidelity": fidelity,
-    "paper": paper,
+    "reproduce": reproduce,
     "check": check,
     "fuzz": fuzz,
 }

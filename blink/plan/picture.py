@@ -29,7 +29,7 @@ RUNS_MAX: Final = 12
 
 # Okabe and Ito's palette, made to be told apart by colour-blind readers; yellow is too pale for a
 # line. Known systems keep their colour from picture to picture, others take what is left.
-_COLOURS: Final = {
+COLOURS: Final = {
     "blink": "#0072B2",
     "host_resident": "#D55E00",
     "trtllm": "#009E73",
@@ -37,21 +37,21 @@ _COLOURS: Final = {
     "sglang": "#CC79A7",
 }
 _SPARE_COLOURS: Final = ("#56B4E9", "#000000", "#999999")
-_INK: Final = "#333333"
-_FAINT: Final = "#D9D9D9"
-_STYLE: Final[dict[str, Any]] = {
+INK: Final = "#333333"
+FAINT: Final = "#D9D9D9"
+STYLE: Final[dict[str, Any]] = {
     "font.size": 9.0,
-    "axes.edgecolor": _INK,
-    "axes.labelcolor": _INK,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
     "axes.linewidth": 0.8,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.titlesize": 10.0,
     "axes.titlelocation": "left",
     "axes.titleweight": "bold",
-    "text.color": _INK,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
     "hatch.linewidth": 0.8,
 }
 
@@ -71,7 +71,7 @@ def draw_picture(
     from matplotlib.figure import Figure
 
     runs = _runs(records, summaries)
-    settings: dict[Any, Any] = {**dict(mpl.rcParamsDefault), **_STYLE}
+    settings: dict[Any, Any] = {**dict(mpl.rcParamsDefault), **STYLE}
     settings.pop("backend", None)  # a PNG is drawn by Agg whatever it says, and it is not restored
     with mpl.rc_context(settings):
         figure = Figure(figsize=(12, 5.2), dpi=150)
@@ -104,11 +104,11 @@ class _Run:
 def _runs(records: Sequence[RunRecord], summaries: Sequence[Mapping[str, Any]]) -> list[_Run]:
     """Pair records with summaries and give each system its colour."""
     spare = list(_SPARE_COLOURS)
-    colours = dict(_COLOURS)
+    colours = dict(COLOURS)
     runs = []
     for record, summary in list(zip(records, summaries, strict=True))[:RUNS_MAX]:
         if record.system not in colours:
-            colours[record.system] = spare.pop(0) if spare else _INK
+            colours[record.system] = spare.pop(0) if spare else INK
         runs.append(_Run(record, summary, colours[record.system]))
     return runs
 
@@ -155,7 +155,7 @@ def _draw_distribution(
     axes.set_yticks([0, 0.25, 0.5, 0.75, 0.99], ["0", "25%", "50%", "75%", "99%"])
     axes.set_title(title)
     axes.set_xlabel(unit)
-    axes.grid(axis="both", color=_FAINT, linewidth=0.6)
+    axes.grid(axis="both", color=FAINT, linewidth=0.6)
     axes.set_axisbelow(True)
     _plain_log_ticks(axes)
 
@@ -253,7 +253,7 @@ def _legend(figure: Figure, runs: Sequence[_Run]) -> None:
     for condition in dict.fromkeys(run.record.condition for run in runs):
         quiet = condition == ISOLATED
         label = f"{condition} ({'solid' if quiet else 'dashed, hatched'})"
-        handles.append(Line2D([], [], color=_INK, label=label, **_line_style(quiet)))
+        handles.append(Line2D([], [], color=INK, label=label, **_line_style(quiet)))
     figure.legend(
         handles=handles, loc="lower center", ncols=len(handles), frameon=False, fontsize=9,
         bbox_to_anchor=(0.5, 0.005),

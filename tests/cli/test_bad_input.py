@@ -216,7 +216,7 @@ def test_names_that_no_file_can_have(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_an_unknown_figure_of_the_paper_offers_groups(capsys: pytest.CaptureFixture[str]) -> None:
-    said = refused(capsys, "paper", "--only", "zzz")
+    said = refused(capsys, "reproduce", "--only", "zzz")
     assert "fig3" in said and len(said) < 250
 
 

@@ -1,0 +1,1 @@
+"""The paper's evaluation in the twin: ``blink reproduce``. Begin at :mod:`reproduce`."""
