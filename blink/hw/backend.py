@@ -134,6 +134,11 @@ def _check(setup: RunSetup) -> None:
             f"backend 'hw' runs the systems {' and '.join(SYSTEMS)}, not {setup.system!r}: "
             f"--set systems={','.join(SYSTEMS)}"
         )
+    if setup.parallel.gpus > 1:
+        raise BadInput(
+            f"backend 'hw' runs on one GPU, not on engine.tensor_parallel = {setup.parallel.gpus}: "
+            "leave it out, or run it on the twin"
+        )
     if setup.faults.extra_visibility_ns_max:
         raise BadInput(
             "backend 'hw' cannot delay what a card writes (faults.extra_visibility_us_max): "

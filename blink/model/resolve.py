@@ -10,6 +10,7 @@ from blink.model.control_plane import ControlPlane
 from blink.model.errors import BadInput
 from blink.model.hardware import DpuSku
 from blink.model.interference import QUIET, Interference, Neighbour
+from blink.model.parallel import TensorParallel
 from blink.model.policy import GraphCache, Limits
 from blink.model.scenario import Cancel, ClientTimeout, DelayedVisibility, Scenario
 from blink.model.setup import FaultSetup, FrontEndSetup, RingSetup, RunSetup
@@ -46,6 +47,8 @@ def resolve(
     dpu = hardware.dpu(scenario.hardware.dpu)
     _check_cores(scenario, dpu)
     inline = plane.scheduling == "inline_prefill"
+    parallel = TensorParallel(engine.tensor_parallel)
+    parallel.check(model)
     blocks = engine.kv_blocks
     if blocks is None:
         blocks = timing.kv_blocks_total(
@@ -56,6 +59,7 @@ def resolve(
             graph_cache_bytes=_graph_cache_bytes(limits) if inline else 0,
             prefill_tokens_max=limits.prefill_tokens_max,
             reserved_bytes=timing.engine(plane.engine).reserved_bytes,
+            parallel=parallel,
         )
     setup = RunSetup(
         label=label,
@@ -76,6 +80,7 @@ def resolve(
         context_tokens_max=engine.context_tokens_max,
         graph_cache=inline,
         graph_table=engine.graph_cache,
+        parallel=parallel,
         launch_mode=engine.launch_mode,
         window_launches_max=engine.window_launches_max,
         provider=engine.provider,
@@ -87,6 +92,11 @@ def resolve(
         scenario=scenario.model_dump(mode="json", by_alias=True),
     )
     name = scenario.hardware.profile
+    if name and parallel.gpus > 1:
+        raise BadInput(
+            f"engine.tensor_parallel = {parallel.gpus}: hardware.profile was measured on one GPU: "
+            "leave one of them out"
+        )
     return calibrate(setup, profile.lookup(name)) if name else setup
 
 

@@ -13,6 +13,7 @@ from blink.model.control_plane import ControlPlane
 from blink.model.hardware import DpuSku, GpuSku, HostSku, LinkSku
 from blink.model.interference import Interference
 from blink.model.llm import LlmSku
+from blink.model.parallel import ONE_GPU, TensorParallel
 from blink.model.policy import GraphCache, Limits
 from blink.model.profile import Steps
 from blink.model.workload import Workload
@@ -86,6 +87,7 @@ class RunSetup:
     graph_cache: bool = True
     graph_table: bool = True
     prefix_caching: bool = False
+    parallel: TensorParallel = ONE_GPU
     launch_mode: LaunchMode = "fire_and_forget"
     window_launches_max: int = 120
     provider: Provider = "null"

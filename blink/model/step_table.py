@@ -34,7 +34,7 @@ def step_time(setup: RunSetup) -> StepTime:
     """The step times of a run: the roofline's, or bent through the profile's where it has some."""
     efficiency = engine(setup.plane.engine)
     if setup.steps is None:
-        return StepTime(setup.llm, setup.gpu, efficiency)
+        return StepTime(setup.llm, setup.gpu, efficiency, setup.parallel)
     return MeasuredStepTime(setup.llm, setup.gpu, efficiency, setup.steps)
 
 

@@ -90,6 +90,7 @@ def _derived(plan: Sequence[PlannedRun]) -> list[dict[str, Any]]:
             "kv_blocks_total": run.setup.kv_blocks_total,
             "kv_bytes_per_token": run.setup.llm.kv_bytes_per_token,
             "weight_bytes": run.setup.llm.weight_bytes,
+            "gpus": run.setup.parallel.gpus,
             "batch_max": run.setup.limits.batch_max,
             "prefill_tokens_max": run.setup.limits.prefill_tokens_max,
         }

@@ -181,10 +181,12 @@ def launch_costs(setup: RunSetup) -> LaunchCosts:
     gpu = setup.gpu
     # Measured on an H200 (facts of 2026-11-30): about 8 us a decode step, nothing on prefill.
     chain_ns = 2 * gpu.tail_launch_ns
+    # A scheduler on each GPU (paper section 7): the first decides, the others learn of it.
+    peers_ns = gpu.peer_signal_ns if setup.parallel.gpus > 1 else 0
     if setup.launch_mode == "tail_chain":
         return LaunchCosts(
-            step_ns=chain_ns,
-            prefill_step_ns=chain_ns,
+            step_ns=chain_ns + peers_ns,
+            prefill_step_ns=chain_ns + peers_ns,
             tail_ns=gpu.tail_launch_ns,
             scan_ns=gpu.scan_ns,
             prefill_slowdown=1.0,
@@ -192,10 +194,10 @@ def launch_costs(setup: RunSetup) -> LaunchCosts:
             windowed=False,
         )
     chained = setup.launch_mode == "auto"
-    step_ns = gpu.device_launch_ns + gpu.completion_poll_ns
+    step_ns = gpu.device_launch_ns + gpu.completion_poll_ns + peers_ns
     return LaunchCosts(
         step_ns=step_ns,
-        prefill_step_ns=chain_ns if chained else step_ns,
+        prefill_step_ns=chain_ns + peers_ns if chained else step_ns,
         tail_ns=gpu.tail_launch_ns,
         scan_ns=gpu.scan_ns + gpu.claim_ns,
         prefill_slowdown=1.0 if chained else gpu.resident_prefill_slowdown,

@@ -151,5 +151,6 @@ def _energy_j(setup: RunSetup, parts: Assembly, record: RunRecord) -> float | No
         setup.dpu if parts.dpu is not None else None,
         gpu_busy=min(1.0, parts.engine.gpu_busy_ns / 1e9 / seconds),
         cores_busy=own_cores + neighbours,
+        gpus=setup.parallel.gpus,
     )
     return power_w * seconds
