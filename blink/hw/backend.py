@@ -139,6 +139,11 @@ def _check(setup: RunSetup) -> None:
             f"backend 'hw' runs on one GPU, not on engine.tensor_parallel = {setup.parallel.gpus}: "
             "leave it out, or run it on the twin"
         )
+    if setup.prefix_caching:
+        raise BadInput(
+            "backend 'hw' has no prefix cache (engine.prefix_caching): leave it out, or run it on "
+            "the twin"
+        )
     if setup.faults.extra_visibility_ns_max:
         raise BadInput(
             "backend 'hw' cannot delay what a card writes (faults.extra_visibility_us_max): "

@@ -74,9 +74,8 @@ class TensorParallel:
     def token_ns(self, llm: LlmSku, gpu: GpuSku) -> float:
         """What the collectives of a step take more for each of its tokens."""
         moved = 2 * (self.gpus - 1) / self.gpus * llm.hidden * 2
-        return (
-            self.all_reduces(llm) * moved / (gpu.peer_bandwidth_bytes_s * gpu.peer_efficiency) * _NS
-        )
+        bytes_s = gpu.peer_bandwidth_bytes_s * gpu.peer_efficiency
+        return self.all_reduces(llm) * moved / bytes_s * _NS
 
 
 ONE_GPU: Final = TensorParallel()

@@ -8,8 +8,10 @@ from blink.model import control_plane, hardware, llm, profile, timing
 from blink.model.calibration import calibrate
 from blink.model.control_plane import ControlPlane
 from blink.model.errors import BadInput
-from blink.model.hardware import DpuSku
+from blink.model.features import check_features
+from blink.model.hardware import DpuSku, GpuSku
 from blink.model.interference import QUIET, Interference, Neighbour
+from blink.model.llm import LlmSku
 from blink.model.parallel import TensorParallel
 from blink.model.policy import GraphCache, Limits
 from blink.model.scenario import Cancel, ClientTimeout, DelayedVisibility, Scenario
@@ -49,18 +51,7 @@ def resolve(
     inline = plane.scheduling == "inline_prefill"
     parallel = TensorParallel(engine.tensor_parallel)
     parallel.check(model)
-    blocks = engine.kv_blocks
-    if blocks is None:
-        blocks = timing.kv_blocks_total(
-            gpu,
-            model,
-            engine.kv_block_tokens,
-            engine.memory_utilization,
-            graph_cache_bytes=_graph_cache_bytes(limits) if inline else 0,
-            prefill_tokens_max=limits.prefill_tokens_max,
-            reserved_bytes=timing.engine(plane.engine).reserved_bytes,
-            parallel=parallel,
-        )
+    check_features(scenario, plane, workload)
     setup = RunSetup(
         label=label,
         system=system,
@@ -75,11 +66,12 @@ def resolve(
         plane=plane,
         interference=_interference(scenario) if condition == "interfered" else QUIET,
         limits=limits,
-        kv_blocks_total=blocks,
+        kv_blocks_total=_kv_blocks(scenario, gpu, model, plane, limits, parallel),
         kv_block_tokens=engine.kv_block_tokens,
         context_tokens_max=engine.context_tokens_max,
         graph_cache=inline,
         graph_table=engine.graph_cache,
+        prefix_caching=engine.prefix_caching,
         parallel=parallel,
         launch_mode=engine.launch_mode,
         window_launches_max=engine.window_launches_max,
@@ -98,6 +90,31 @@ def resolve(
             "leave one of them out"
         )
     return calibrate(setup, profile.lookup(name)) if name else setup
+
+
+def _kv_blocks(
+    scenario: Scenario,
+    gpu: GpuSku,
+    model: LlmSku,
+    plane: ControlPlane,
+    limits: Limits,
+    parallel: TensorParallel,
+) -> int:
+    """The scenario's blocks, or those that memory allows."""
+    engine = scenario.engine
+    if engine.kv_blocks is not None:
+        return engine.kv_blocks
+    inline = plane.scheduling == "inline_prefill"
+    return timing.kv_blocks_total(
+        gpu,
+        model,
+        engine.kv_block_tokens,
+        engine.memory_utilization,
+        graph_cache_bytes=_graph_cache_bytes(limits) if inline else 0,
+        prefill_tokens_max=limits.prefill_tokens_max,
+        reserved_bytes=timing.engine(plane.engine).reserved_bytes,
+        parallel=parallel,
+    )
 
 
 def _check_cores(scenario: Scenario, dpu: DpuSku) -> None:

@@ -66,6 +66,8 @@ class RunSetup:
     captured none but the maximal shape. ``provider`` and ``weights`` ("random", or a folder of
     safetensors) concern backends that compute; the twin knows step times only. ``profile`` names
     the hardware profile whose constants these are, ``steps`` its step times, if it has this run's.
+    ``prefix_caching`` lets requests share the beginning of their prompts where the workload has
+    hashes of them; without, a preempted sequence may find again what is left of its own blocks.
     """
 
     label: str
@@ -99,6 +101,11 @@ class RunSetup:
     front_end: FrontEndSetup = FrontEndSetup()
     faults: FaultSetup = FaultSetup()
     scenario: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def shares_prefixes(self) -> bool:
+        """Whether requests share KV blocks: caching is on, and the workload says who could."""
+        return self.prefix_caching and self.workload.prefix_hashes is not None
 
 
 def graph_cache(setup: RunSetup) -> GraphCache | None:

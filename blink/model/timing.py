@@ -11,9 +11,10 @@ A step over ``tokens`` rows of which ``rows`` end in the vocabulary projection t
     + pairs x attention     FLOP of query x key pairs in prefill
 
 With tensor parallelism (:mod:`blink.model.parallel`) each GPU reads and computes its share of the
-products, keys and values, and the collectives are added. A mixture of experts reads only the experts its tokens hit: ``E (1 - (1 - k/E)^tokens)`` expected.
-Only the context term changes along a run of decode steps, so one run is one vector expression. Each
-step is rounded on its own: a run cut anywhere gives the same integers.
+products, keys and values, and the collectives are added. A mixture of experts reads only the
+experts its tokens hit: ``E (1 - (1 - k/E)^tokens)`` expected. Only the context term changes along a
+run of decode steps, so one run is one vector expression. Each step is rounded on its own: a run cut
+anywhere gives the same integers.
 """
 
 from __future__ import annotations

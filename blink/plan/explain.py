@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from blink.model import timing
+from blink.model.features import constants as features
 from blink.model.provenance import Constant, catalogue
 from blink.model.scenario import Scenario, resolved, resolved_toml
 from blink.model.setup import RunSetup
@@ -53,6 +54,8 @@ def _origins(plan: Sequence[PlannedRun]) -> Origins:
             origins[f"step times {setup.system}, profile {setup.profile}"] = _step_rows(setup)
         engine = timing.engine(setup.plane.engine)
         origins[f"engine {engine.name}"] = _constants(engine.provenance)
+        if setup.shares_prefixes:
+            origins["feature prefix_caching"] = _constants(features("prefix_caching"))
         if setup.interference.neighbours:
             neighbours = catalogue("interferers.toml")
             for name in ("_host", *(each.kind for each in setup.interference.neighbours)):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from blink.model.features import constant
 from blink.model.interference import QUIET, host_pressure
-from blink.model.policy import KvLedger
+from blink.model.policy import KvLedger, PrefixCache
 from blink.model.random import RandomStreams
 from blink.model.setup import RunSetup, graph_cache
 from blink.model.step_table import step_time
@@ -56,7 +57,10 @@ def assemble(setup: RunSetup, streams: RandomStreams, progress: Callable[[int], 
 
 def _engine(setup: RunSetup, env: Clock, recorder: Recorder, sink: OutputSink) -> Engine:
     timing = step_time(setup)
-    kv = KvLedger(setup.kv_blocks_total, setup.kv_block_tokens)
+    prefixes = None
+    if setup.shares_prefixes:
+        prefixes = PrefixCache(setup.workload.hash_tokens, setup.kv_block_tokens)
+    kv = KvLedger(setup.kv_blocks_total, setup.kv_block_tokens, prefixes)
     # A poll that cannot report a whole batch leaves tokens to later ones: those are made for real.
     polls_whole = setup.front_end.slots_per_poll_max >= setup.limits.batch_max
     skips = setup.fast_forward and (polls_whole or setup.plane.processes > 0)
@@ -161,6 +165,7 @@ def _with_host(
         setup.limits,
         graph_cache(setup),
         prefix_caching=setup.prefix_caching,
+        lookup_ns_per_block=constant("prefix_caching", "host_lookup_ns_per_block"),
     )
     api.engine = host
     clients = _clients(setup, env, api, recorder, world, streams, progress)
@@ -177,7 +182,15 @@ def _visibility_delay(setup: RunSetup, streams: RandomStreams) -> Callable[[], i
 
 
 def launch_costs(setup: RunSetup) -> LaunchCosts:
-    """What the launch mode costs on this GPU."""
+    """What the launch mode costs on this GPU, and a prefix cache's look-ups before a prefill."""
+    costs = _launch_costs(setup)
+    if setup.shares_prefixes:
+        lookup_ns = round(constant("prefix_caching", "gpu_lookup_ns"))
+        costs = replace(costs, prefill_step_ns=costs.prefill_step_ns + lookup_ns)
+    return costs
+
+
+def _launch_costs(setup: RunSetup) -> LaunchCosts:
     gpu = setup.gpu
     # Measured on an H200 (facts of 2026-11-30): about 8 us a decode step, nothing on prefill.
     chain_ns = 2 * gpu.tail_launch_ns

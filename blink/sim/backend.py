@@ -104,6 +104,10 @@ def _count(setup: RunSetup, parts: Assembly) -> None:
     count("kv_blocks_total", kv.blocks_total)
     count("kv_blocks_leaked", kv.blocks_total - kv.blocks_free)
     count("preemptions", sum(parts.recorder.preemptions))
+    if kv.prefixes is not None:
+        count("prefix_hit_tokens", kv.prefixes.hit_tokens)
+        count("prefix_asked_tokens", kv.prefixes.asked_tokens)
+        count("prefix_evicted_blocks", kv.prefixes.evicted * kv.prefixes.blocks_per_entry)
     if parts.gpu is not None and parts.dpu is not None:
         _count_ring(setup, parts)
     if parts.host is not None and parts.api is not None:

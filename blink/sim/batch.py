@@ -37,6 +37,11 @@ class Sequence:
         return self.request.input_tokens + max(self.generated - 1, 0)
 
     @property
+    def prefix_hashes(self) -> tuple[int, ...]:
+        """Of the prompt; what was generated has none."""
+        return self.request.prefix_hashes
+
+    @property
     def tokens_wanted(self) -> int:
         """Where the stream ends by itself: the true length, cut by the client's limit."""
         return min(self.truth.output_tokens, self.request.output_tokens_max)

@@ -142,6 +142,21 @@ class Engine:
             context_tokens=self.batch.context_tokens,
         )
 
+    def cached(self, waiting: list[Sequence]) -> list[tuple[int, int]]:
+        """What the prefix cache finds of each prompt, as the policy asks; nothing without one."""
+        if self.kv.prefixes is None:
+            return []
+        return [self.kv.find(each.prefix_hashes, each.prompt_tokens) for each in waiting]
+
+    def hold(self, sequence: Sequence) -> int:
+        """Keep what the prefix cache has of a prompt; its tokens, which need not be computed."""
+        return self.kv.hold(sequence.key, sequence.prefix_hashes, sequence.prompt_tokens)
+
+    def admit(self, sequence: Sequence) -> None:
+        """Give ``sequence`` the blocks of its prompt: the engine begins to work on it now."""
+        self.kv.admit(sequence.key, sequence.prompt_tokens, sequence.prefix_hashes)
+        self.recorder.scheduled(sequence.key, self.env.now)
+
     def first_token(self, sequence: Sequence, row: int) -> bool:
         """``sequence`` got its first token from step ``row``; return whether it goes on."""
         sequence.generated = 1

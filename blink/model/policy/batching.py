@@ -77,17 +77,19 @@ def decide(
     graphs: GraphCache,
     limits: Limits,
     blocks_reserved: int = 0,
+    cached: Sequence[tuple[int, int]] = (),
 ) -> Decision:
     """Choose the next launch.
 
     ``waiting_tokens`` are the prompt lengths (tokens) of claimed requests, first come first;
     ``running`` the sequences that will decode; ``headroom_launches`` what is left of the window;
-    ``blocks_reserved`` the KV blocks that the running sequences' next step takes.
+    ``blocks_reserved`` the KV blocks that the running sequences' next step takes; ``cached`` what
+    a prefix cache finds of each waiting prompt: tokens, and blocks that it need not take.
     """
     blocks_free = kv.blocks_free - blocks_reserved
     count = 0
     if waiting_tokens:
-        count = _admissible(waiting_tokens, running, kv, blocks_free, graphs, limits)
+        count = _admissible(waiting_tokens, running, kv, blocks_free, graphs, limits, cached)
     launches_needed = 2 if running else 1
     if count and headroom_launches >= launches_needed:
         return Decision(Action.PREFILL, count)
@@ -105,11 +107,12 @@ def _admissible(
     blocks_free: int,
     graphs: GraphCache,
     limits: Limits,
+    cached: Sequence[tuple[int, int]],
 ) -> int:
     """How many prompts from the front share one prefill graph without breaking a limit.
 
     Prompts share a graph only within one length bucket: padding a short prompt to a long
-    neighbour's bucket would delay both.
+    neighbour's bucket would delay both. What a prefix cache holds is not computed again.
     """
     room = min(limits.batch_max - running, limits.prefill_batch_max)
     bucket = 0
@@ -117,9 +120,11 @@ def _admissible(
     for count, tokens in enumerate(waiting_tokens):
         if count >= room:
             return count
-        bucket = bucket or graphs.prompt_bucket(tokens)
-        blocks += kv.blocks_for(tokens + 1)
-        shares = graphs.prompt_bucket(tokens) == bucket
+        found_tokens, found_blocks = cached[count] if cached else (0, 0)
+        computed = tokens - found_tokens
+        bucket = bucket or graphs.prompt_bucket(computed)
+        blocks += kv.blocks_for(tokens + 1) - found_blocks
+        shares = graphs.prompt_bucket(computed) == bucket
         fits = count == 0 or (count + 1) * bucket <= limits.prefill_tokens_max
         if not (shares and fits and blocks <= blocks_free):
             return count

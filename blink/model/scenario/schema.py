@@ -63,6 +63,9 @@ class Engine(Section):
     window_launches_max: Annotated[int, Field(ge=2, le=120)] = Field(
         default=120, description="fire-and-forget launches in one execution of the scheduler"
     )
+    prefix_caching: bool = Field(
+        default=False, description="requests whose prompts begin alike share KV blocks"
+    )
     tensor_parallel: Annotated[int, Field(ge=1, le=8)] = Field(
         default=1, description="GPUs of one host that share the model"
     )

@@ -16,6 +16,7 @@ import numpy as np
 
 from blink.model.policy import Action, GraphCache, Limits, decide
 from blink.model.record import Int64Array, Mark
+from blink.model.timing import causal_pairs
 from blink.ring_protocol.ring import SchedulerRing
 from blink.ring_protocol.states import Outcome
 from blink.ring_protocol.window import LaunchWindow
@@ -79,14 +80,16 @@ class GpuScheduler:
         while True:
             self._collect()
             headroom = self.window.headroom if self.costs.windowed else 2
+            front = list(islice(self.waiting, self.limits.prefill_batch_max))
             decision = decide(
-                [s.prompt_tokens for s in islice(self.waiting, self.limits.prefill_batch_max)],
+                [sequence.prompt_tokens for sequence in front],
                 len(self.engine.batch),
                 headroom,
                 self.engine.kv,
                 self.graphs,
                 self.limits,
                 self.engine.blocks_reserved,
+                self.engine.cached(front),
             )
             if decision.action is Action.PREFILL:
                 yield from self._prefill(decision.prefill_count)
@@ -165,15 +168,15 @@ class GpuScheduler:
         """Pause the batch, compute ``count`` prompts in one graph, merge them into the batch."""
         engine = self.engine
         group = [self.waiting.popleft() for _ in range(count)]
-        prompts = [sequence.prompt_tokens for sequence in group]
+        found = [engine.hold(sequence) for sequence in group]
+        prompts = [s.prompt_tokens - cached for s, cached in zip(group, found, strict=True)]
         padded = self.graphs.prefill(prompts)
         longest = max(prompts)
-        pairs = count * longest * (longest + 1) // 2
+        pairs = sum(causal_pairs(cached, longest) for cached in found)
         gpu_ns = int(engine.timing.prefill_ns(padded, pairs) * self.costs.prefill_slowdown)
         began_ns = self.env.now
         for sequence in group:
-            engine.kv.admit(sequence.key, sequence.prompt_tokens)
-            engine.recorder.scheduled(sequence.key, began_ns)
+            engine.admit(sequence)
         paused = [sequence.slot for sequence in engine.batch.sequences.values()]
         self.ring.pause_all(paused)
         self._launch(1)
@@ -191,6 +194,7 @@ class GpuScheduler:
     def _merge(self, sequence: Sequence, row: int) -> None:
         """A prompt is computed: publish its first token, or go on where a preemption stopped it."""
         engine = self.engine
+        engine.kv.computed(sequence.key)
         if sequence.generated:
             self.ring.resume(sequence.slot)
             engine.start_decoding(sequence)

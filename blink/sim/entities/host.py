@@ -60,6 +60,7 @@ class HostEngine:
         graphs: GraphCache | None,
         *,
         prefix_caching: bool,
+        lookup_ns_per_block: float = 0.0,
     ) -> None:
         self.env = env
         self.engine = engine
@@ -68,10 +69,12 @@ class HostEngine:
         self.limits = limits
         self.graphs = graphs
         self.prefix_caching = prefix_caching
+        self.lookup_ns_per_block = lookup_ns_per_block
         self.alarm = Alarm(env)
         self.waiting: deque[Sequence] = deque()
         self._filling: list[tuple[Sequence, int]] = []  # prompts admitted, tokens computed so far
         self._aborts: list[tuple[Sequence, Outcome]] = []
+        self._found_ns = 0  # admission work of prompts whose beginning a prefix cache was asked for
         self._end_ns = 0  # of the last step launched
         self._unprocessed: tuple[int, int] | None = None  # its update work and tokens, if not done
 
@@ -136,20 +139,24 @@ class HostEngine:
     def _schedule_inline(self) -> list[Chunk]:
         """The policy of the GPU-resident scheduler, without a launch window."""
         assert self.graphs is not None
+        front = list(islice(self.waiting, self.limits.prefill_batch_max))
         decision = decide(
-            [s.prompt_tokens for s in islice(self.waiting, self.limits.prefill_batch_max)],
+            [sequence.prompt_tokens for sequence in front],
             len(self.engine.batch),
             HEADROOM_UNLIMITED,
             self.engine.kv,
             self.graphs,
             self.limits,
             self.engine.blocks_reserved,
+            self.engine.cached(front),
         )
         if decision.action is not Action.PREFILL:
             return []
-        for _ in range(decision.prefill_count):
-            self._admit()
-        return [Chunk(at, 0, s.prompt_tokens) for at, (s, _) in enumerate(self._filling)]
+        self._admit(decision.prefill_count)
+        return [
+            Chunk(at, done, sequence.prompt_tokens - done)
+            for at, (sequence, done) in enumerate(self._filling)
+        ]
 
     def _admit_all(self) -> None:
         """Admit first come, first served, as far as sequences, KV blocks and the budget reach."""
@@ -160,17 +167,27 @@ class HostEngine:
             sequence = self.waiting[0]
             full = len(self.engine.batch) + len(self._filling) >= limits.batch_max
             free = kv.blocks_free - self.engine.blocks_reserved
-            if full or kv.blocks_for(sequence.prompt_tokens + 1) > free:
+            found_tokens, found_blocks = kv.find(sequence.prefix_hashes, sequence.prompt_tokens)
+            if full or kv.blocks_for(sequence.prompt_tokens + 1) - found_blocks > free:
                 return
-            budget -= sequence.prompt_tokens
-            self._admit()
+            budget -= sequence.prompt_tokens - found_tokens
+            self._admit(1)
 
-    def _admit(self) -> None:
-        sequence = self.waiting.popleft()
-        kept = min(self.engine.kv.recall(sequence.key), sequence.prompt_tokens - 1)
-        self.engine.kv.admit(sequence.key, sequence.prompt_tokens)
-        self._filling.append((sequence, kept))
-        self.engine.recorder.scheduled(sequence.key, self.env.now)
+    def _admit(self, count: int) -> None:
+        """Admit prompts from the front; all are looked up before the first takes its blocks."""
+        engine = self.engine
+        group = [self.waiting.popleft() for _ in range(count)]
+        found = [engine.hold(sequence) for sequence in group]
+        for sequence, cached in zip(group, found, strict=True):
+            done = cached
+            if self.plane.scheduling == "chunked_prefill":
+                done = max(done, min(engine.kv.recall(sequence.key), sequence.prompt_tokens - 1))
+            engine.admit(sequence)
+            self._filling.append((sequence, done))
+            if engine.kv.prefixes is not None:
+                self._found_ns += self.plane.request_admit_ns if cached else 0
+                blocks = engine.kv.blocks_for(sequence.prompt_tokens)
+                self._found_ns += round(blocks * self.lookup_ns_per_block)
 
     # --- the loop of one step ----------------------------------------------------------------
 
@@ -210,7 +227,8 @@ class HostEngine:
         tokens, gpu_ns = self._prompt_gpu_ns(chunks, decoding)
         new = sum(chunk.done_tokens == 0 for chunk in chunks)
         launch_ns = self.plane.launch_host_ns(decoding + len(chunks), prefills=True)
-        launch_ns += new * self.plane.request_admit_ns
+        launch_ns += new * self.plane.request_admit_ns + self._found_ns
+        self._found_ns = 0
         finishing = [c for c in chunks if c.done_tokens + c.tokens == self._prompt(c)]
         first = sum(self._filling[chunk.position][0].generated == 0 for chunk in finishing)
         yield from self._one_step(launch_ns, decoding, tokens, first + decoding, gpu_ns)
@@ -265,6 +283,7 @@ class HostEngine:
 
     def _merge(self, sequence: Sequence, row: int) -> None:
         engine = self.engine
+        engine.kv.computed(sequence.key)
         if sequence.generated or engine.first_token(sequence, row):
             engine.start_decoding(sequence)
         else:
@@ -343,6 +362,6 @@ class HostEngine:
     def _preempt(self) -> None:
         """The newest sequence waits to be recomputed, first in line."""
         sequence = self.engine.preempt()
-        if self.prefix_caching:
+        if self.prefix_caching and self.engine.kv.prefixes is None:
             self.engine.kv.remember(sequence.key, sequence.prompt_tokens)
         self.waiting.appendleft(sequence)

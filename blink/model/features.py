@@ -1,0 +1,44 @@
+"""Optional features of an engine: what their settings become, and which go together.
+
+Each is off by default. Constants beyond a GPU's own are in ``data/features.toml``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from blink.model.control_plane import ControlPlane
+from blink.model.errors import BadInput
+from blink.model.provenance import Constant, catalogue
+from blink.model.scenario import Scenario
+from blink.model.workload import Workload
+
+
+def constants(feature: str) -> Mapping[str, Constant]:
+    """The constants of a feature in ``data/features.toml``, each with its origin."""
+    return catalogue("features.toml")[feature].constants
+
+
+def constant(feature: str, name: str) -> float:
+    """One of them."""
+    return float(constants(feature)[name].value)
+
+
+def check_features(scenario: Scenario, plane: ControlPlane, workload: Workload) -> None:
+    """Raise BadInput for a feature that this workload, or this system, cannot have."""
+    engine = scenario.engine
+    if engine.prefix_caching:
+        _check_prefixes(engine.kv_block_tokens, workload)
+
+
+def _check_prefixes(block_tokens: int, workload: Workload) -> None:
+    if workload.prefix_hashes is None:
+        raise BadInput(
+            "engine.prefix_caching: the workload does not say which prompts begin alike: take "
+            "Mooncake's traces with hash_ids, or set workload.shared_prefix"
+        )
+    if workload.hash_tokens % block_tokens:
+        raise BadInput(
+            f"engine.kv_block_tokens = {block_tokens}: engine.prefix_caching shares blocks of "
+            f"{workload.hash_tokens} tokens in this workload: take a divisor"
+        )
