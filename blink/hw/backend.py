@@ -139,10 +139,10 @@ def _check(setup: RunSetup) -> None:
             f"backend 'hw' runs on one GPU, not on engine.tensor_parallel = {setup.parallel.gpus}: "
             "leave it out, or run it on the twin"
         )
-    if setup.prefix_caching:
+    if setup.prefix_caching or setup.limits.chunk_tokens is not None:
+        name = "prefix_caching" if setup.prefix_caching else "prefill_chunk_tokens"
         raise BadInput(
-            "backend 'hw' has no prefix cache (engine.prefix_caching): leave it out, or run it on "
-            "the twin"
+            f"backend 'hw' does not have engine.{name}: leave it out, or run it on the twin"
         )
     if setup.faults.extra_visibility_ns_max:
         raise BadInput(

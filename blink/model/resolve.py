@@ -140,10 +140,15 @@ def _check_cores(scenario: Scenario, dpu: DpuSku) -> None:
 def _limits(scenario: Scenario, plane: ControlPlane) -> Limits:
     engine = scenario.engine
     batch_max = engine.batch_max or plane.batch_max
+    tokens_max = engine.prefill_tokens_max or plane.prefill_tokens_max
+    chunk = engine.prefill_chunk_tokens
+    if chunk is not None and plane.scheduling == "inline_prefill":
+        tokens_max = min(tokens_max, chunk)  # of short prompts together, too
     return Limits(
         batch_max=batch_max,
         prefill_batch_max=min(engine.prefill_batch_max, batch_max),
-        prefill_tokens_max=engine.prefill_tokens_max or plane.prefill_tokens_max,
+        prefill_tokens_max=tokens_max,
+        chunk_tokens=chunk,
     )
 
 

@@ -8,7 +8,7 @@ prompts that it keeps; ``graphs`` the table of captured graphs.
 
 from __future__ import annotations
 
-from blink.model.policy.batching import Action, Decision, Limits, decide
+from blink.model.policy.batching import Action, Decision, Limits, decide, decide_chunk
 from blink.model.policy.chunked import Chunk, plan_chunks
 from blink.model.policy.graphs import GraphCache
 from blink.model.policy.kv import KvLedger
@@ -23,5 +23,6 @@ __all__ = [
     "Limits",
     "PrefixCache",
     "decide",
+    "decide_chunk",
     "plan_chunks",
 ]

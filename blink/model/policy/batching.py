@@ -44,11 +44,15 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one scheduler may hold: sequences in the batch, prompts and tokens in one prefill."""
+    """What one scheduler may hold: sequences in the batch, prompts and tokens in one prefill.
+
+    A prompt of more than ``chunk_tokens`` tokens is computed in several prefills, if that is set.
+    """
 
     batch_max: int
     prefill_batch_max: int
     prefill_tokens_max: int
+    chunk_tokens: int | None = None
 
     def __post_init__(self) -> None:
         assert self.batch_max >= 1
@@ -98,6 +102,18 @@ def decide(
     if running:
         return _DECODE
     return _IDLE
+
+
+def decide_chunk(running: int, decoded: bool, headroom_launches: int) -> Action:
+    """Choose the next launch while a prompt is computed in chunks (Agrawal et al., OSDI 2024).
+
+    Its chunks and decode steps of the ``running`` sequences take turns; ``decoded`` says whether
+    one came since the last chunk. The window must fit a chunk and the decode that follows.
+    """
+    launches_needed = 2 if running else 1
+    if headroom_launches >= launches_needed and (decoded or not running):
+        return Action.PREFILL
+    return Action.DECODE if headroom_launches else Action.RELAUNCH
 
 
 def _admissible(

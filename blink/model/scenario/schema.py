@@ -63,6 +63,9 @@ class Engine(Section):
     window_launches_max: Annotated[int, Field(ge=2, le=120)] = Field(
         default=120, description="fire-and-forget launches in one execution of the scheduler"
     )
+    prefill_chunk_tokens: Annotated[int, Field(ge=16, le=1_000_000)] | None = Field(
+        default=None, description="longer prompts are computed in chunks, decode steps between them"
+    )
     prefix_caching: bool = Field(
         default=False, description="requests whose prompts begin alike share KV blocks"
     )

@@ -14,7 +14,7 @@ from itertools import islice
 
 import numpy as np
 
-from blink.model.policy import Action, GraphCache, Limits, decide
+from blink.model.policy import Action, Decision, GraphCache, Limits, decide, decide_chunk
 from blink.model.record import Int64Array, Mark
 from blink.model.timing import causal_pairs
 from blink.ring_protocol.ring import SchedulerRing
@@ -73,6 +73,8 @@ class GpuScheduler:
         self.waiting: deque[Sequence] = deque()
         self._world = world
         self._held: dict[int, Sequence] = {}
+        self._partial: tuple[Sequence, int] | None = None  # a prompt in chunks, tokens done so far
+        self._decoded = False  # whether a decode step came since its last chunk
         inbox.on_arrival = self.alarm.signal
 
     def run(self) -> Process:
@@ -80,6 +82,10 @@ class GpuScheduler:
         while True:
             self._collect()
             headroom = self.window.headroom if self.costs.windowed else 2
+            if self._partial is not None:
+                action = decide_chunk(len(self.engine.batch), self._decoded, headroom)
+                yield from self._act(Decision(action))
+                continue
             front = list(islice(self.waiting, self.limits.prefill_batch_max))
             decision = decide(
                 [sequence.prompt_tokens for sequence in front],
@@ -91,15 +97,21 @@ class GpuScheduler:
                 self.engine.blocks_reserved,
                 self.engine.cached(front),
             )
-            if decision.action is Action.PREFILL:
+            yield from self._act(decision)
+
+    def _act(self, decision: Decision) -> Process:
+        if decision.action is Action.PREFILL:
+            if self._partial is None:
                 yield from self._prefill(decision.prefill_count)
-            elif decision.action is Action.DECODE:
-                yield from self._decode()
-            elif decision.action is Action.RELAUNCH:
-                yield self.env.timeout(self.costs.tail_ns)
-                self._relaunch(self.env.now - self.costs.tail_ns)
             else:
-                yield from self._idle()
+                yield from self._chunk()
+        elif decision.action is Action.DECODE:
+            yield from self._decode()
+        elif decision.action is Action.RELAUNCH:
+            yield self.env.timeout(self.costs.tail_ns)
+            self._relaunch(self.env.now - self.costs.tail_ns)
+        else:
+            yield from self._idle()
 
     def _idle(self) -> Process:
         """Nothing to launch: the scan goes round until something is seen."""
@@ -138,6 +150,9 @@ class GpuScheduler:
             return
         if sequence.running:
             self.engine.take_out(sequence)
+        elif self._partial is not None and self._partial[0] is sequence:
+            self.engine.kv.release(sequence.key, 0, growing=False)
+            self._partial = None
         else:
             self.waiting.remove(sequence)
         self._complete(sequence, outcome, None)
@@ -169,14 +184,35 @@ class GpuScheduler:
         engine = self.engine
         group = [self.waiting.popleft() for _ in range(count)]
         found = [engine.hold(sequence) for sequence in group]
-        prompts = [s.prompt_tokens - cached for s, cached in zip(group, found, strict=True)]
-        padded = self.graphs.prefill(prompts)
-        longest = max(prompts)
-        pairs = sum(causal_pairs(cached, longest) for cached in found)
-        gpu_ns = int(engine.timing.prefill_ns(padded, pairs) * self.costs.prefill_slowdown)
-        began_ns = self.env.now
         for sequence in group:
             engine.admit(sequence)
+        prompts = [s.prompt_tokens - cached for s, cached in zip(group, found, strict=True)]
+        longest = max(prompts)
+        if self.limits.chunk_tokens is not None and longest > self.limits.chunk_tokens:
+            assert count == 1, "a prompt in chunks is alone"
+            self._partial, self._decoded = (group[0], found[0]), False
+            yield from self._chunk()
+            return
+        padded = self.graphs.prefill(prompts)
+        pairs = sum(causal_pairs(cached, longest) for cached in found)
+        yield from self._compute(padded, pairs, group)
+
+    def _chunk(self) -> Process:
+        """Compute the next chunk of the prompt that is computed in chunks."""
+        assert self._partial is not None and self.limits.chunk_tokens is not None
+        sequence, done = self._partial
+        tokens = min(self.limits.chunk_tokens, sequence.prompt_tokens - done)
+        last = done + tokens == sequence.prompt_tokens
+        self._partial = None if last else (sequence, done + tokens)
+        self._decoded = False
+        padded = self.graphs.prefill([tokens])
+        yield from self._compute(padded, causal_pairs(done, tokens), [sequence] if last else [])
+
+    def _compute(self, padded: int, pairs: int, finished: list[Sequence]) -> Process:
+        """Pause the batch, run one prefill graph, and merge the prompts that it ``finished``."""
+        engine = self.engine
+        gpu_ns = int(engine.timing.prefill_ns(padded, pairs) * self.costs.prefill_slowdown)
+        began_ns = self.env.now
         paused = [sequence.slot for sequence in engine.batch.sequences.values()]
         self.ring.pause_all(paused)
         self._launch(1)
@@ -184,10 +220,10 @@ class GpuScheduler:
         if self.costs.prefill_relaunches:
             self.window.relaunch()
         self.ring.resume_all(paused)
-        first = sum(sequence.generated == 0 for sequence in group)
+        first = sum(sequence.generated == 0 for sequence in finished)
         row = engine.record_step(began_ns, gpu_ns, self.env.now, batch=0, prefill_tokens=padded)
         engine.sink.produced([(self.env.now, first)])
-        for sequence in group:
+        for sequence in finished:
             self._merge(sequence, row)
         engine.sink.published()
 
@@ -214,6 +250,8 @@ class GpuScheduler:
         if steps == 0:
             self._preempt()
             return
+        if self._partial is not None:
+            steps, self._decoded = 1, True
         if self.waiting and self.costs.windowed:
             steps = min(steps, self.window.headroom)
         segment = self._segment(steps)

@@ -22,7 +22,7 @@ from itertools import islice
 import numpy as np
 
 from blink.model.control_plane import ControlPlane
-from blink.model.policy import Action, Chunk, GraphCache, Limits, decide, plan_chunks
+from blink.model.policy import Action, Chunk, GraphCache, Limits, decide, decide_chunk, plan_chunks
 from blink.model.timing import causal_pairs
 from blink.ring_protocol.states import Outcome
 from blink.sim.batch import Sequence
@@ -30,8 +30,8 @@ from blink.sim.clock import Alarm, Clock, Process
 from blink.sim.engine import Engine, Segment
 from blink.sim.noise import NoiseState, ThreadNoise
 
-HEADROOM_UNLIMITED = 1 << 30
-"""The host may launch as often as it likes: no window."""
+COUNT_UNLIMITED = 1 << 30
+"""The host may launch as often as it likes: no window; and compute as many tokens of a prompt."""
 
 
 @dataclass(slots=True)
@@ -74,6 +74,7 @@ class HostEngine:
         self.waiting: deque[Sequence] = deque()
         self._filling: list[tuple[Sequence, int]] = []  # prompts admitted, tokens computed so far
         self._aborts: list[tuple[Sequence, Outcome]] = []
+        self._decoded = False  # whether a decode step came since the last chunk of a prompt
         self._found_ns = 0  # admission work of prompts whose beginning a prefix cache was asked for
         self._end_ns = 0  # of the last step launched
         self._unprocessed: tuple[int, int] | None = None  # its update work and tokens, if not done
@@ -134,16 +135,20 @@ class HostEngine:
         return plan_chunks(
             [(sequence.prompt_tokens, done) for sequence, done in self._filling],
             self.limits.prefill_tokens_max - len(self.engine.batch),
+            self.limits.chunk_tokens,
         )
 
     def _schedule_inline(self) -> list[Chunk]:
         """The policy of the GPU-resident scheduler, without a launch window."""
         assert self.graphs is not None
+        if self._filling:  # a prompt that is computed in chunks
+            action = decide_chunk(len(self.engine.batch), self._decoded, COUNT_UNLIMITED)
+            return [self._next_chunk(0)] if action is Action.PREFILL else []
         front = list(islice(self.waiting, self.limits.prefill_batch_max))
         decision = decide(
             [sequence.prompt_tokens for sequence in front],
             len(self.engine.batch),
-            HEADROOM_UNLIMITED,
+            COUNT_UNLIMITED,
             self.engine.kv,
             self.graphs,
             self.limits,
@@ -153,16 +158,21 @@ class HostEngine:
         if decision.action is not Action.PREFILL:
             return []
         self._admit(decision.prefill_count)
-        return [
-            Chunk(at, done, sequence.prompt_tokens - done)
-            for at, (sequence, done) in enumerate(self._filling)
-        ]
+        return [self._next_chunk(position) for position in range(len(self._filling))]
+
+    def _next_chunk(self, position: int) -> Chunk:
+        """What an inline prefill computes of a prompt: all that is left, or a chunk of it."""
+        sequence, done = self._filling[position]
+        left = sequence.prompt_tokens - done
+        self._decoded = False
+        return Chunk(position, done, min(left, self.limits.chunk_tokens or left))
 
     def _admit_all(self) -> None:
         """Admit first come, first served, as far as sequences, KV blocks and the budget reach."""
         kv, limits = self.engine.kv, self.limits
         budget = limits.prefill_tokens_max - len(self.engine.batch)
-        budget -= sum(sequence.prompt_tokens - done for sequence, done in self._filling)
+        chunk = limits.chunk_tokens or COUNT_UNLIMITED
+        budget -= sum(min(s.prompt_tokens - done, chunk) for s, done in self._filling)
         while self.waiting and budget > 0:
             sequence = self.waiting[0]
             full = len(self.engine.batch) + len(self._filling) >= limits.batch_max
@@ -170,7 +180,7 @@ class HostEngine:
             found_tokens, found_blocks = kv.find(sequence.prefix_hashes, sequence.prompt_tokens)
             if full or kv.blocks_for(sequence.prompt_tokens + 1) - found_blocks > free:
                 return
-            budget -= sequence.prompt_tokens - found_tokens
+            budget -= min(sequence.prompt_tokens - found_tokens, chunk)
             self._admit(1)
 
     def _admit(self, count: int) -> None:
@@ -299,6 +309,9 @@ class HostEngine:
         if steps == 0:
             self._preempt()
             return
+        self._decoded = True
+        if self._filling and self.plane.scheduling == "inline_prefill":
+            steps = 1  # then comes the next chunk of a prompt
         if engine.recorder.awaits_delivery:
             steps = 1  # somebody acts on an answer: it must be known when it is delivered
         size = len(engine.batch)
