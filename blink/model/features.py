@@ -9,8 +9,11 @@ from collections.abc import Mapping
 
 from blink.model.control_plane import ControlPlane
 from blink.model.errors import BadInput
+from blink.model.llm import LlmSku, lookup
+from blink.model.parallel import TensorParallel
 from blink.model.provenance import Constant, catalogue
 from blink.model.scenario import Scenario
+from blink.model.speculation import Speculation
 from blink.model.workload import Workload
 
 
@@ -42,3 +45,28 @@ def _check_prefixes(block_tokens: int, workload: Workload) -> None:
             f"engine.kv_block_tokens = {block_tokens}: engine.prefix_caching shares blocks of "
             f"{workload.hash_tokens} tokens in this workload: take a divisor"
         )
+
+
+def speculation_of(
+    scenario: Scenario, model: LlmSku, parallel: TensorParallel
+) -> Speculation | None:
+    """The scenario's speculation, or None. Raises BadInput for a draft that does not fit it."""
+    section = scenario.speculation
+    if not section.draft_tokens:
+        return None
+    assert section.acceptance is not None
+    if scenario.hardware.profile:
+        raise BadInput(
+            "speculation.draft_tokens: hardware.profile has step times of one token a sequence: "
+            "leave one of them out"
+        )
+    draft = None
+    if section.draft_model is not None:
+        draft = lookup(section.draft_model)
+        parallel.check(draft)
+        if draft.vocab != model.vocab:
+            raise BadInput(
+                f"speculation.draft_model: {draft.name} has {draft.vocab:,} tokens in its "
+                f"vocabulary, {model.name} {model.vocab:,}: a draft needs the same ones"
+            )
+    return Speculation(section.draft_tokens, section.acceptance, draft)

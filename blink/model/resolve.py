@@ -8,7 +8,7 @@ from blink.model import control_plane, hardware, llm, profile, timing
 from blink.model.calibration import calibrate
 from blink.model.control_plane import ControlPlane
 from blink.model.errors import BadInput
-from blink.model.features import check_features
+from blink.model.features import check_features, speculation_of
 from blink.model.hardware import DpuSku, GpuSku
 from blink.model.interference import QUIET, Interference, Neighbour
 from blink.model.llm import LlmSku
@@ -16,6 +16,7 @@ from blink.model.parallel import TensorParallel
 from blink.model.policy import GraphCache, Limits
 from blink.model.scenario import Cancel, ClientTimeout, DelayedVisibility, Scenario
 from blink.model.setup import FaultSetup, FrontEndSetup, RingSetup, RunSetup
+from blink.model.speculation import Speculation
 from blink.model.workload import Workload
 
 NS_PER_MS = 1_000_000
@@ -52,6 +53,7 @@ def resolve(
     parallel = TensorParallel(engine.tensor_parallel)
     parallel.check(model)
     check_features(scenario, plane, workload)
+    speculation = speculation_of(scenario, model, parallel)
     setup = RunSetup(
         label=label,
         system=system,
@@ -66,13 +68,14 @@ def resolve(
         plane=plane,
         interference=_interference(scenario) if condition == "interfered" else QUIET,
         limits=limits,
-        kv_blocks_total=_kv_blocks(scenario, gpu, model, plane, limits, parallel),
+        kv_blocks_total=_kv_blocks(scenario, gpu, model, plane, limits, parallel, speculation),
         kv_block_tokens=engine.kv_block_tokens,
         context_tokens_max=engine.context_tokens_max,
         graph_cache=inline,
         graph_table=engine.graph_cache,
         prefix_caching=engine.prefix_caching,
         parallel=parallel,
+        speculation=speculation,
         launch_mode=engine.launch_mode,
         window_launches_max=engine.window_launches_max,
         provider=engine.provider,
@@ -99,6 +102,7 @@ def _kv_blocks(
     plane: ControlPlane,
     limits: Limits,
     parallel: TensorParallel,
+    speculation: Speculation | None,
 ) -> int:
     """The scenario's blocks, or those that memory allows."""
     engine = scenario.engine
@@ -114,6 +118,7 @@ def _kv_blocks(
         prefill_tokens_max=limits.prefill_tokens_max,
         reserved_bytes=timing.engine(plane.engine).reserved_bytes,
         parallel=parallel,
+        draft=speculation.draft if speculation else None,
     )
 
 

@@ -16,6 +16,7 @@ from blink.model.llm import LlmSku
 from blink.model.parallel import ONE_GPU, TensorParallel
 from blink.model.policy import GraphCache, Limits
 from blink.model.profile import Steps
+from blink.model.speculation import Speculation
 from blink.model.workload import Workload
 
 LaunchMode = Literal["fire_and_forget", "tail_chain", "auto"]
@@ -90,6 +91,7 @@ class RunSetup:
     graph_table: bool = True
     prefix_caching: bool = False
     parallel: TensorParallel = ONE_GPU
+    speculation: Speculation | None = None
     launch_mode: LaunchMode = "fire_and_forget"
     window_launches_max: int = 120
     provider: Provider = "null"

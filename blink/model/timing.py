@@ -124,8 +124,12 @@ class StepTime:
     ) -> int:
         """One step that decodes ``decode_batch`` sequences and prefills some tokens beside them."""
         rows = decode_batch + (1 if prefill_tokens else 0)
-        fixed = self._shape.fixed_ns(decode_batch + prefill_tokens, rows)
-        return round(fixed + context_sum * self._context_ns + prefill_pairs * self._pair_ns)
+        return self.verify_ns(decode_batch + prefill_tokens, rows, context_sum, prefill_pairs)
+
+    def verify_ns(self, tokens: int, rows: int, context_sum: int, pairs: int) -> int:
+        """One step over ``tokens`` of which ``rows`` are continued; keys and values read once."""
+        fixed = self._shape.fixed_ns(tokens, rows)
+        return round(fixed + context_sum * self._context_ns + pairs * self._pair_ns)
 
 
 def causal_pairs(cached: int, tokens: int) -> int:
@@ -142,21 +146,24 @@ def kv_blocks_total(
     prefill_tokens_max: int = 2048,
     reserved_bytes: float | None = None,
     parallel: TensorParallel = ONE_GPU,
+    draft: LlmSku | None = None,
 ) -> int:
     """Blocks of ``block_tokens`` tokens that fit beside weights, activations and graphs.
 
     With tensor parallelism a block lies in parts on every GPU, and each holds its share of the
-    weights.
+    weights. A ``draft`` model has weights, keys and values of its own beside them.
 
     Raises ``ModelDoesNotFit`` with the bytes it would need if none fits.
     """
     activations = prefill_tokens_max * _activation_bytes_peak(llm)
-    weights = llm.weight_bytes / parallel.gpus
+    models = (llm,) if draft is None else (llm, draft)
+    weights = sum(each.weight_bytes for each in models) / parallel.gpus
+    token_bytes = sum(parallel.kv_bytes_per_token(each) for each in models)
     if reserved_bytes is None:
         reserved_bytes = engine("vllm").reserved_bytes
     taken = weights + activations + graph_cache_bytes + reserved_bytes
     free = gpu.memory_bytes * memory_utilization - taken
-    blocks = int(free // (block_tokens * parallel.kv_bytes_per_token(llm)))
+    blocks = int(free // (block_tokens * token_bytes))
     if blocks < 1:
         each = f" on each of {parallel.gpus} GPUs" if parallel.gpus > 1 else ""
         raise ModelDoesNotFit(

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 from blink.model.features import constant
 from blink.model.interference import QUIET, host_pressure
-from blink.model.policy import KvLedger, PrefixCache
+from blink.model.policy import KvLedger, LookaheadLedger, PrefixCache
 from blink.model.random import RandomStreams
 from blink.model.setup import RunSetup, graph_cache
+from blink.model.speculation import tokens_of_steps
 from blink.model.step_table import step_time
 from blink.ring_protocol.front_end import FrontEnd, TokenReader
 from blink.ring_protocol.layout import Geometry
@@ -55,16 +56,42 @@ def assemble(setup: RunSetup, streams: RandomStreams, progress: Callable[[int], 
     return _with_host(setup, streams, env, recorder, world, progress)
 
 
-def _engine(setup: RunSetup, env: Clock, recorder: Recorder, sink: OutputSink) -> Engine:
+def _engine(
+    setup: RunSetup, streams: RandomStreams, env: Clock, recorder: Recorder, sink: OutputSink
+) -> Engine:
     timing = step_time(setup)
     prefixes = None
     if setup.shares_prefixes:
         prefixes = PrefixCache(setup.workload.hash_tokens, setup.kv_block_tokens)
     kv = KvLedger(setup.kv_blocks_total, setup.kv_block_tokens, prefixes)
+    speculation = setup.speculation
+    if speculation is not None:
+        kv = LookaheadLedger(
+            setup.kv_blocks_total, setup.kv_block_tokens, speculation.draft_tokens + 1, prefixes
+        )
     # A poll that cannot report a whole batch leaves tokens to later ones: those are made for real.
     polls_whole = setup.front_end.slots_per_poll_max >= setup.limits.batch_max
     skips = setup.fast_forward and (polls_whole or setup.plane.processes > 0)
-    return Engine(env, timing, kv, recorder, sink, fast_forward=skips)
+    return Engine(
+        env,
+        timing,
+        kv,
+        recorder,
+        sink,
+        fast_forward=skips,
+        pace=_pace(setup, streams),
+        draft_tokens=speculation.draft_tokens if speculation else 0,
+    )
+
+
+def _pace(setup: RunSetup, streams: RandomStreams) -> Callable[[int, int], list[int]] | None:
+    """Draws a request's accepted drafts, from a stream of its own: the world, not the system."""
+    speculation = setup.speculation
+    if speculation is None:
+        return None
+    return lambda request, tokens: tokens_of_steps(
+        speculation, tokens, streams(f"speculation.{request}")
+    )
 
 
 def _clients(
@@ -117,7 +144,7 @@ def _with_dpu(
     )
     front_end = FrontEnd(geometry, reader, payload=False)
     dpu = Dpu(env, front_end, transport, memory, dpu_costs(setup), recorder)
-    engine = _engine(setup, env, recorder, dpu)
+    engine = _engine(setup, streams, env, recorder, dpu)
     dpu.catch_up = engine.catch_up
     graphs = graph_cache(setup)
     assert graphs is not None
@@ -156,7 +183,7 @@ def _with_host(
         api_noise = ThreadNoise(pressure, speed, streams("host.api"))
     engine_noise = ThreadNoise(pressure, speed, streams("host.engine"))
     api = ApiServer(env, api_costs(setup), api_noise, recorder)
-    engine = _engine(setup, env, recorder, api)
+    engine = _engine(setup, streams, env, recorder, api)
     host = HostEngine(
         env,
         engine,

@@ -71,6 +71,7 @@ def _record(setup: RunSetup, parts: Assembly, commit: str) -> RunRecord:
         host_cpu_on_token_path_ns=_host_cpu_ns(parts),
         scenario=setup.scenario,
         marks=recorder.marks,
+        step_tokens=recorder.step_tokens() if setup.speculation is not None else None,
     )
     record.energy_j = _energy_j(setup, parts, record)
     if setup.profile is not None:

@@ -82,18 +82,22 @@ def decide(
     limits: Limits,
     blocks_reserved: int = 0,
     cached: Sequence[tuple[int, int]] = (),
+    step_tokens: int = 1,
 ) -> Decision:
     """Choose the next launch.
 
     ``waiting_tokens`` are the prompt lengths (tokens) of claimed requests, first come first;
     ``running`` the sequences that will decode; ``headroom_launches`` what is left of the window;
     ``blocks_reserved`` the KV blocks that the running sequences' next step takes; ``cached`` what
-    a prefix cache finds of each waiting prompt: tokens, and blocks that it need not take.
+    a prefix cache finds of each waiting prompt: tokens, and blocks that it need not take;
+    ``step_tokens`` the tokens that a decode step may write for one sequence.
     """
     blocks_free = kv.blocks_free - blocks_reserved
     count = 0
     if waiting_tokens:
-        count = _admissible(waiting_tokens, running, kv, blocks_free, graphs, limits, cached)
+        count = _admissible(
+            waiting_tokens, running, kv, blocks_free, graphs, limits, cached, step_tokens
+        )
     launches_needed = 2 if running else 1
     if count and headroom_launches >= launches_needed:
         return Decision(Action.PREFILL, count)
@@ -124,6 +128,7 @@ def _admissible(
     graphs: GraphCache,
     limits: Limits,
     cached: Sequence[tuple[int, int]],
+    step_tokens: int,
 ) -> int:
     """How many prompts from the front share one prefill graph without breaking a limit.
 
@@ -139,7 +144,7 @@ def _admissible(
         found_tokens, found_blocks = cached[count] if cached else (0, 0)
         computed = tokens - found_tokens
         bucket = bucket or graphs.prompt_bucket(computed)
-        blocks += kv.blocks_for(tokens + 1) - found_blocks
+        blocks += kv.blocks_for(tokens + step_tokens) - found_blocks
         shares = graphs.prompt_bucket(computed) == bucket
         fits = count == 0 or (count + 1) * bucket <= limits.prefill_tokens_max
         if not (shares and fits and blocks <= blocks_free):

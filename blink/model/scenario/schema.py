@@ -13,6 +13,7 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from blink.model.scenario.base import (
     Count,
+    Fraction,
     Nanoseconds,
     Positive,
     Section,
@@ -78,6 +79,24 @@ class Engine(Section):
         description="who computes on a real GPU; null: a spin as long as the twin's step",
     )
     weights: Name = Field(default="random", description='"random", or a folder of safetensors')
+
+
+class Speculation(Section):
+    """`[speculation]`: a draft proposes tokens, the model verifies them in one step. 0: off.
+
+    `acceptance` is the chance that a drafted token is right. Without `draft_model` the draft is
+    looked up in the text so far and costs the GPU nothing.
+    """
+
+    draft_tokens: Annotated[int, Field(ge=0, le=16)] = 0
+    acceptance: Fraction | None = None
+    draft_model: Name | None = None
+
+    @model_validator(mode="after")
+    def _acceptance(self) -> Self:
+        if self.draft_tokens and self.acceptance is None:
+            raise conflict('draft_tokens needs "acceptance", the chance that a token is right')
+        return self
 
 
 class Ring(Section):
@@ -164,6 +183,7 @@ class Scenario(Section):
     hardware: Hardware = Hardware()
     workload: Workload
     engine: Engine = Engine()
+    speculation: Speculation = Speculation()
     ring: Ring = Ring()
     front_end: FrontEnd = FrontEnd()
     interference: Interference = Interference()

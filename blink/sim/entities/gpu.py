@@ -96,6 +96,7 @@ class GpuScheduler:
                 self.limits,
                 self.engine.blocks_reserved,
                 self.engine.cached(front),
+                1 + self.engine.draft_tokens,
             )
             yield from self._act(decision)
 
@@ -222,7 +223,7 @@ class GpuScheduler:
         self.ring.resume_all(paused)
         first = sum(sequence.generated == 0 for sequence in finished)
         row = engine.record_step(began_ns, gpu_ns, self.env.now, batch=0, prefill_tokens=padded)
-        engine.sink.produced([(self.env.now, first)])
+        engine.sink.produced([(self.env.now, first, first)])
         for sequence in finished:
             self._merge(sequence, row)
         engine.sink.published()
@@ -265,8 +266,13 @@ class GpuScheduler:
         steps = last + 1
         self._mark_relaunches(segment, steps)
         self._launch(steps)
+        first = engine.batch.ordinal
         engine.commit(segment, steps)
-        self.ring.advance_all([s.slot for s in engine.batch.sequences.values()], steps)
+        if engine.pace is None:
+            self.ring.advance_all([s.slot for s in engine.batch.sequences.values()], steps)
+        else:
+            for each in engine.batch.sequences.values():
+                self.ring.advance(each.slot, each.tokens_in(first, first + steps))
         engine.finish_due(self._complete)
         engine.sink.published()
 

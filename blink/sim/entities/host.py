@@ -77,7 +77,8 @@ class HostEngine:
         self._decoded = False  # whether a decode step came since the last chunk of a prompt
         self._found_ns = 0  # admission work of prompts whose beginning a prefix cache was asked for
         self._end_ns = 0  # of the last step launched
-        self._unprocessed: tuple[int, int] | None = None  # its update work and tokens, if not done
+        # Its update work, tokens and sequences, if not done.
+        self._unprocessed: tuple[int, int, int] | None = None
 
     # --- messages ----------------------------------------------------------------------------
 
@@ -134,9 +135,14 @@ class HostEngine:
         self._admit_all()
         return plan_chunks(
             [(sequence.prompt_tokens, done) for sequence, done in self._filling],
-            self.limits.prefill_tokens_max - len(self.engine.batch),
+            self.limits.prefill_tokens_max - self._decode_tokens,
             self.limits.chunk_tokens,
         )
+
+    @property
+    def _decode_tokens(self) -> int:
+        """What the running sequences take of a step's budget, drafts included."""
+        return len(self.engine.batch) * (1 + self.engine.draft_tokens)
 
     def _schedule_inline(self) -> list[Chunk]:
         """The policy of the GPU-resident scheduler, without a launch window."""
@@ -154,6 +160,7 @@ class HostEngine:
             self.limits,
             self.engine.blocks_reserved,
             self.engine.cached(front),
+            1 + self.engine.draft_tokens,
         )
         if decision.action is not Action.PREFILL:
             return []
@@ -170,7 +177,7 @@ class HostEngine:
     def _admit_all(self) -> None:
         """Admit first come, first served, as far as sequences, KV blocks and the budget reach."""
         kv, limits = self.engine.kv, self.limits
-        budget = limits.prefill_tokens_max - len(self.engine.batch)
+        budget = limits.prefill_tokens_max - self._decode_tokens
         chunk = limits.chunk_tokens or COUNT_UNLIMITED
         budget -= sum(min(s.prompt_tokens - done, chunk) for s, done in self._filling)
         while self.waiting and budget > 0:
@@ -178,7 +185,8 @@ class HostEngine:
             full = len(self.engine.batch) + len(self._filling) >= limits.batch_max
             free = kv.blocks_free - self.engine.blocks_reserved
             found_tokens, found_blocks = kv.find(sequence.prefix_hashes, sequence.prompt_tokens)
-            if full or kv.blocks_for(sequence.prompt_tokens + 1) - found_blocks > free:
+            needed = sequence.prompt_tokens + 1 + self.engine.draft_tokens
+            if full or kv.blocks_for(needed) - found_blocks > free:
                 return
             budget -= min(sequence.prompt_tokens - found_tokens, chunk)
             self._admit(1)
@@ -221,10 +229,10 @@ class HostEngine:
     def _process_last(self) -> None:
         """No step follows: the last step's tokens are processed as soon as it ends."""
         if self._unprocessed is not None:
-            update_ns, tokens = self._unprocessed
+            update_ns, *given = self._unprocessed
             self._end_ns += self.noise.run(update_ns)
             self._unprocessed = None
-            self.engine.sink.produced([(self._end_ns, tokens)])
+            self.engine.sink.produced([(self._end_ns, given[0], given[1])])
 
     def _prompt_step(self, chunks: list[Chunk]) -> Process:
         """One step with prompts in it, beside the decodes if the engine mixes them."""
@@ -241,7 +249,9 @@ class HostEngine:
         self._found_ns = 0
         finishing = [c for c in chunks if c.done_tokens + c.tokens == self._prompt(c)]
         first = sum(self._filling[chunk.position][0].generated == 0 for chunk in finishing)
-        yield from self._one_step(launch_ns, decoding, tokens, first + decoding, gpu_ns)
+        decoded = engine.batch.tokens_in(1) if mixing else 0
+        given = (first + decoded, first + decoding)
+        yield from self._one_step(launch_ns, decoding, tokens, given, gpu_ns)
         self._end_prompt_step(chunks, finishing, decoding)
 
     def _prompt(self, chunk: Chunk) -> int:
@@ -259,17 +269,25 @@ class HostEngine:
         return tokens, timing.prefill_ns(tokens, pairs)
 
     def _one_step(
-        self, launch_ns: int, decoding: int, prefill_tokens: int, tokens: int, gpu_ns: int
+        self,
+        launch_ns: int,
+        decoding: int,
+        prefill_tokens: int,
+        given: tuple[int, int],
+        gpu_ns: int,
     ) -> Process:
-        """Launch a step, record it, and sleep until the next one is scheduled."""
+        """Launch a step, record it, and sleep until the next one is scheduled.
+
+        ``given``: the tokens that it gives, and to how many sequences.
+        """
         engine = self.engine
         began_ns = self.env.now
-        update_ns = self.plane.update_host_ns(tokens)
+        update_ns = self.plane.update_host_ns(given[1])
         end_ns, next_ns, left_ns = self._launch(began_ns, launch_ns, gpu_ns)
         if left_ns is not None:
             assert self._unprocessed is not None
-            engine.sink.produced([(left_ns, self._unprocessed[1])])
-        self._unprocessed = (update_ns, tokens)
+            engine.sink.produced([(left_ns, *self._unprocessed[1:])])
+        self._unprocessed = (update_ns, *given)
         engine.record_step(began_ns, gpu_ns, end_ns, batch=decoding, prefill_tokens=prefill_tokens)
         if not self.plane.overlap:
             self._process_last()
@@ -284,8 +302,7 @@ class HostEngine:
             self._filling[chunk.position] = (sequence, done + chunk.tokens)
         merged = [self._filling[chunk.position] for chunk in finishing]
         if decoding:
-            engine.kv.grow(engine.batch.ordinal, 1)
-            engine.batch.advance(1)
+            engine.advance(1)
             engine.finish_due(engine.end)
         for sequence, done in merged:
             self._filling.remove((sequence, done))
@@ -315,6 +332,7 @@ class HostEngine:
         if engine.recorder.awaits_delivery:
             steps = 1  # somebody acts on an answer: it must be known when it is delivered
         size = len(engine.batch)
+        given = (engine.batch.tokens_in(1), size)
         plan = self._plan(steps)
         engine.in_flight = plan.segment
         last = steps - 1
@@ -328,7 +346,7 @@ class HostEngine:
         self._end_ns = plan.last_end_ns[last]
         engine.commit(plan.segment, steps)
         if self.plane.overlap:
-            self._unprocessed = (self.plane.update_host_ns(size), size)
+            self._unprocessed = (self.plane.update_host_ns(size), *given)
         engine.finish_due(engine.end)
 
     def _plan(self, steps: int) -> Plan:
@@ -355,7 +373,7 @@ class HostEngine:
                 schedule_ns = left_ns = end_ns + self.noise.run(update_ns)
                 self._end_ns = schedule_ns
             else:
-                self._unprocessed = (update_ns, size)
+                self._unprocessed = (update_ns, batch.tokens_in(1), size)
             if left_ns is not None:
                 ready.append(left_ns)
             schedules.append(schedule_ns)
@@ -368,7 +386,7 @@ class HostEngine:
             np.array(ends),
             np.array(ready, dtype=np.int64),
             lag_steps=steps - len(ready),
-            carried_tokens=before[1] if before else None,
+            carried=before[1:] if before else None,
         )
         return Plan(segment, schedules, noise, last_ends)
 
