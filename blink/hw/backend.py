@@ -139,6 +139,11 @@ def _check(setup: RunSetup) -> None:
             f"backend 'hw' runs on one GPU, not on engine.tensor_parallel = {setup.parallel.gpus}: "
             "leave it out, or run it on the twin"
         )
+    if setup.kv_offload is not None:
+        raise BadInput(
+            "backend 'hw' recomputes preempted sequences (engine.kv_offload_gb): leave it out, or "
+            "run it on the twin"
+        )
     if setup.speculation is not None:
         raise BadInput(
             "backend 'hw' does not speculate (speculation.draft_tokens): leave it out, or run it "

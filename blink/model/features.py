@@ -9,7 +9,9 @@ from collections.abc import Mapping
 
 from blink.model.control_plane import ControlPlane
 from blink.model.errors import BadInput
+from blink.model.hardware import GpuSku
 from blink.model.llm import LlmSku, lookup
+from blink.model.offload import KvOffload
 from blink.model.parallel import TensorParallel
 from blink.model.provenance import Constant, catalogue
 from blink.model.scenario import Scenario
@@ -70,3 +72,24 @@ def speculation_of(
                 f"vocabulary, {model.name} {model.vocab:,}: a draft needs the same ones"
             )
     return Speculation(section.draft_tokens, section.acceptance, draft)
+
+
+def offload_of(
+    scenario: Scenario,
+    gpu: GpuSku,
+    model: LlmSku,
+    parallel: TensorParallel,
+    speculation: Speculation | None,
+) -> KvOffload | None:
+    """The scenario's KV offload, or None."""
+    if not scenario.engine.kv_offload_gb:
+        return None
+    draft = speculation.draft if speculation else None
+    return KvOffload.of(
+        scenario.engine.kv_offload_gb * 1e9,
+        gpu,
+        (model,) if draft is None else (model, draft),
+        scenario.engine.kv_block_tokens,
+        parallel,
+        round(constant("kv_offload", "copy_latency_ns")),
+    )

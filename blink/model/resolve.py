@@ -8,7 +8,7 @@ from blink.model import control_plane, hardware, llm, profile, timing
 from blink.model.calibration import calibrate
 from blink.model.control_plane import ControlPlane
 from blink.model.errors import BadInput
-from blink.model.features import check_features, speculation_of
+from blink.model.features import check_features, offload_of, speculation_of
 from blink.model.hardware import DpuSku, GpuSku
 from blink.model.interference import QUIET, Interference, Neighbour
 from blink.model.llm import LlmSku
@@ -76,6 +76,7 @@ def resolve(
         prefix_caching=engine.prefix_caching,
         parallel=parallel,
         speculation=speculation,
+        kv_offload=offload_of(scenario, gpu, model, parallel, speculation),
         launch_mode=engine.launch_mode,
         window_launches_max=engine.window_launches_max,
         provider=engine.provider,

@@ -13,6 +13,7 @@ from blink.model.control_plane import ControlPlane
 from blink.model.hardware import DpuSku, GpuSku, HostSku, LinkSku
 from blink.model.interference import Interference
 from blink.model.llm import LlmSku
+from blink.model.offload import KvOffload
 from blink.model.parallel import ONE_GPU, TensorParallel
 from blink.model.policy import GraphCache, Limits
 from blink.model.profile import Steps
@@ -92,6 +93,7 @@ class RunSetup:
     prefix_caching: bool = False
     parallel: TensorParallel = ONE_GPU
     speculation: Speculation | None = None
+    kv_offload: KvOffload | None = None
     launch_mode: LaunchMode = "fire_and_forget"
     window_launches_max: int = 120
     provider: Provider = "null"

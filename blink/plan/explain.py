@@ -56,6 +56,8 @@ def _origins(plan: Sequence[PlannedRun]) -> Origins:
         origins[f"engine {engine.name}"] = _constants(engine.provenance)
         if setup.shares_prefixes:
             origins["feature prefix_caching"] = _constants(features("prefix_caching"))
+        if setup.kv_offload is not None:
+            origins["feature kv_offload"] = _constants(features("kv_offload"))
         if setup.interference.neighbours:
             neighbours = catalogue("interferers.toml")
             for name in ("_host", *(each.kind for each in setup.interference.neighbours)):

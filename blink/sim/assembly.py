@@ -81,6 +81,7 @@ def _engine(
         fast_forward=skips,
         pace=_pace(setup, streams),
         draft_tokens=speculation.draft_tokens if speculation else 0,
+        offload=setup.kv_offload,
     )
 
 

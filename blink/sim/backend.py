@@ -105,6 +105,10 @@ def _count(setup: RunSetup, parts: Assembly) -> None:
     count("kv_blocks_total", kv.blocks_total)
     count("kv_blocks_leaked", kv.blocks_total - kv.blocks_free)
     count("preemptions", sum(parts.recorder.preemptions))
+    if setup.kv_offload is not None:
+        pool = parts.engine.pool
+        count("kv_offload_blocks_left", pool.blocks_total - pool.blocks_free)
+        count("kv_offload_refused", pool.refused)
     if kv.prefixes is not None:
         count("prefix_hit_tokens", kv.prefixes.hit_tokens)
         count("prefix_asked_tokens", kv.prefixes.asked_tokens)

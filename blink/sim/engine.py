@@ -16,7 +16,8 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from blink.model.policy import KvLedger, LookaheadLedger
+from blink.model.offload import KvOffload
+from blink.model.policy import KvLedger, LookaheadLedger, OffloadPool
 from blink.model.record import Int64Array
 from blink.model.timing import StepTime
 from blink.ring_protocol.states import Outcome
@@ -77,6 +78,7 @@ class Engine:
         fast_forward: bool,
         pace: Callable[[int, int], list[int]] | None = None,
         draft_tokens: int = 0,
+        offload: KvOffload | None = None,
     ) -> None:
         """``pace(request, tokens)`` draws the tokens of each decode step, with speculation."""
         self.env = env
@@ -86,6 +88,8 @@ class Engine:
         self.sink = sink
         self.pace = pace
         self.draft_tokens = draft_tokens
+        self.offload = offload
+        self.pool = OffloadPool(offload.blocks_total if offload else 0)
         self.batch = RunningBatch(paced=pace is not None)
         # With speculation no two steps are alike.
         self.segment_steps_max = SEGMENT_STEPS_MAX if fast_forward and pace is None else 1
@@ -218,8 +222,41 @@ class Engine:
         self.recorder.preemptions[sequence.key] += 1
         return sequence
 
+    def put_aside(self, sequence: Sequence) -> int:
+        """Copy what ``sequence``, just preempted, had cached to the host; how long that takes, ns.
+
+        0 where there is no room for it, or no offloading: it will be computed anew.
+        """
+        blocks = self.kv.blocks_for(sequence.prompt_tokens)
+        if self.offload is None or not self.pool.put(sequence.key, blocks):
+            return 0
+        self.recorder.count("kv_offload_blocks_out", blocks)
+        return self.offload.copy_ns(blocks)
+
+    def can_bring_back(self, sequence: Sequence) -> bool:
+        """Whether an offloaded ``sequence`` fits now, its next step and the others' included."""
+        free = self.kv.blocks_free - self.blocks_reserved
+        tokens = sequence.prompt_tokens
+        _, shared = self.kv.find(sequence.prefix_hashes, tokens)
+        return self.kv.blocks_for(tokens + 1 + self.draft_tokens) - shared <= free
+
+    def bring_back(self, sequence: Sequence) -> int:
+        """Copy ``sequence`` back, which decodes on from there; how long that takes, ns.
+
+        What a prefix cache still has of it need not be copied.
+        """
+        assert self.offload is not None
+        found = self.hold(sequence)
+        self.admit(sequence)
+        self.kv.computed(sequence.key)
+        blocks = self.pool.drop(sequence.key) - found // self.kv.block_tokens
+        self.recorder.count("kv_offload_blocks_in", blocks)
+        self.start_decoding(sequence)
+        return self.offload.copy_ns(blocks)
+
     def end(self, sequence: Sequence, outcome: Outcome, row: int | None) -> None:
         """The one and only end of ``sequence``: when step ``row`` is delivered, or now."""
+        self.pool.drop(sequence.key)
         tokens = sequence.generated
         if row is None:
             self.recorder.finish(sequence.key, outcome, tokens, self.env.now)

@@ -110,6 +110,9 @@ def _kv(record: RunRecord) -> Iterator[str]:
     leaked = record.counters.get("kv_blocks_leaked", 0)
     if leaked:
         yield f"{leaked} blocks are still held after the run"
+    left = record.counters.get("kv_offload_blocks_left", 0)
+    if left:
+        yield f"{left} blocks still lie in the host's memory after the run"
 
 
 def _slot(record: RunRecord) -> Iterator[str]:

@@ -70,6 +70,9 @@ class Engine(Section):
     prefix_caching: bool = Field(
         default=False, description="requests whose prompts begin alike share KV blocks"
     )
+    kv_offload_gb: Annotated[float, Field(ge=0, le=100_000)] = Field(
+        default=0.0, description="host memory for preempted KV caches, 10^9 bytes; 0: recompute"
+    )
     tensor_parallel: Annotated[int, Field(ge=1, le=8)] = Field(
         default=1, description="GPUs of one host that share the model"
     )

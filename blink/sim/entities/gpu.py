@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
+from simpy import Event
 
 from blink.model.policy import Action, Decision, GraphCache, Limits, decide, decide_chunk
 from blink.model.record import Int64Array, Mark
@@ -85,6 +86,9 @@ class GpuScheduler:
             if self._partial is not None:
                 action = decide_chunk(len(self.engine.batch), self._decoded, headroom)
                 yield from self._act(Decision(action))
+                continue
+            if self.waiting and self.engine.pool.holds(self.waiting[0].key):
+                yield from self._bring_back()
                 continue
             front = list(islice(self.waiting, self.limits.prefill_batch_max))
             decision = decide(
@@ -249,7 +253,7 @@ class GpuScheduler:
         engine = self.engine
         steps = engine.steps_ahead()
         if steps == 0:
-            self._preempt()
+            yield from self._preempt()
             return
         if self._partial is not None:
             steps, self._decoded = 1, True
@@ -308,8 +312,34 @@ class GpuScheduler:
         seen_ns = self.inbox.next_seen_ns(self.costs.scan_ns, arrivals=admissible)
         return last if seen_ns is None else min(last, int(ends.searchsorted(seen_ns)))
 
-    def _preempt(self) -> None:
-        """The newest sequence stands still, without its cache, first in line to be recomputed."""
+    def _preempt(self) -> Process:
+        """The newest sequence stands still, without its cache, first in line.
+
+        Where it is offloaded the scheduler's own threads copy it: no graph, and no host.
+        """
         sequence = self.engine.preempt()
         self.ring.pause(sequence.slot)
         self.waiting.appendleft(sequence)
+        copy_ns = self.engine.put_aside(sequence)
+        if copy_ns:
+            yield self._copy("offload", copy_ns)
+
+    def _bring_back(self) -> Process:
+        """First in line is a sequence whose cache lies in the host's memory: nobody overtakes it.
+
+        The batch decodes on until there is room.
+        """
+        engine, sequence = self.engine, self.waiting[0]
+        if len(engine.batch) >= self.limits.batch_max or not engine.can_bring_back(sequence):
+            full = self.costs.windowed and not self.window.headroom
+            yield from self._act(Decision(Action.RELAUNCH if full else Action.DECODE))
+            return
+        self.waiting.popleft()
+        copy_ns = engine.bring_back(sequence)
+        yield self._copy("bring back", copy_ns)
+        self.ring.resume(sequence.slot)
+        engine.sink.published()
+
+    def _copy(self, name: str, copy_ns: int) -> Event:
+        self.engine.recorder.mark(Mark("scheduler", name, self.env.now, copy_ns))
+        return self.env.timeout(copy_ns)

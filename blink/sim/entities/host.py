@@ -74,6 +74,7 @@ class HostEngine:
         self.waiting: deque[Sequence] = deque()
         self._filling: list[tuple[Sequence, int]] = []  # prompts admitted, tokens computed so far
         self._aborts: list[tuple[Sequence, Outcome]] = []
+        self._copied_ns = 0  # when KV caches on their way to or from the host's memory are there
         self._decoded = False  # whether a decode step came since the last chunk of a prompt
         self._found_ns = 0  # admission work of prompts whose beginning a prefix cache was asked for
         self._end_ns = 0  # of the last step launched
@@ -130,6 +131,7 @@ class HostEngine:
 
     def _schedule(self) -> list[Chunk]:
         """Choose the prompts, or parts of prompts, of the next step."""
+        self._bring_back()
         if self.plane.scheduling == "inline_prefill":
             return self._schedule_inline()
         self._admit_all()
@@ -151,6 +153,8 @@ class HostEngine:
             action = decide_chunk(len(self.engine.batch), self._decoded, COUNT_UNLIMITED)
             return [self._next_chunk(0)] if action is Action.PREFILL else []
         front = list(islice(self.waiting, self.limits.prefill_batch_max))
+        if front and self.engine.pool.holds(front[0].key):
+            return []  # nobody overtakes it
         decision = decide(
             [sequence.prompt_tokens for sequence in front],
             len(self.engine.batch),
@@ -174,6 +178,19 @@ class HostEngine:
         self._decoded = False
         return Chunk(position, done, min(left, self.limits.chunk_tokens or left))
 
+    def _bring_back(self) -> None:
+        """Whoever is first in line and offloaded goes on, if there is room again."""
+        engine = self.engine
+        while self.waiting and engine.pool.holds(self.waiting[0].key):
+            full = len(engine.batch) + len(self._filling) >= self.limits.batch_max
+            if full or not engine.can_bring_back(self.waiting[0]):
+                return
+            self._copy(engine.bring_back(self.waiting.popleft()))
+
+    def _copy(self, copy_ns: int) -> None:
+        """The GPU copies after what it has begun, and before its next step."""
+        self._copied_ns = max(self._copied_ns, self._end_ns, self.env.now) + copy_ns
+
     def _admit_all(self) -> None:
         """Admit first come, first served, as far as sequences, KV blocks and the budget reach."""
         kv, limits = self.engine.kv, self.limits
@@ -182,6 +199,8 @@ class HostEngine:
         budget -= sum(min(s.prompt_tokens - done, chunk) for s, done in self._filling)
         while self.waiting and budget > 0:
             sequence = self.waiting[0]
+            if self.engine.pool.holds(sequence.key):
+                return  # nobody overtakes it
             full = len(self.engine.batch) + len(self._filling) >= limits.batch_max
             free = kv.blocks_free - self.engine.blocks_reserved
             found_tokens, found_blocks = kv.find(sequence.prefix_hashes, sequence.prompt_tokens)
@@ -223,7 +242,7 @@ class HostEngine:
         next_ns = launched_ns
         if self._unprocessed is not None:
             left_ns = next_ns = begins_ns + self.noise.run(self._unprocessed[0])
-        self._end_ns = begins_ns + self.plane.step_serial_ns + gpu_ns
+        self._end_ns = max(begins_ns, self._copied_ns) + self.plane.step_serial_ns + gpu_ns
         return self._end_ns, next_ns, left_ns
 
     def _process_last(self) -> None:
@@ -393,6 +412,9 @@ class HostEngine:
     def _preempt(self) -> None:
         """The newest sequence waits to be recomputed, first in line."""
         sequence = self.engine.preempt()
-        if self.prefix_caching and self.engine.kv.prefixes is None:
+        copy_ns = self.engine.put_aside(sequence)
+        if copy_ns:
+            self._copy(copy_ns)
+        elif self.prefix_caching and self.engine.kv.prefixes is None:
             self.engine.kv.remember(sequence.key, sequence.prompt_tokens)
         self.waiting.appendleft(sequence)
