@@ -104,6 +104,7 @@ def test_nothing_over_something_is_infinitely_better() -> None:
     idle = run("blink", host_cpu_on_token_path_s=0.0)
     runs = idle, run("vllm", host_cpu_on_token_path_s=3.0)
     assert verdict_of(expect, *runs) == (True, math.inf)
+    assert judge(expect, runs)[0].number is None, "JSON has no infinity"
     still = idle, run("vllm", host_cpu_on_token_path_s=0.0)
     assert verdict_of(expect, *still) == (True, 1.0)
 

@@ -29,6 +29,11 @@ class Verdict:
     holds: bool | None
     value: float | None
 
+    @property
+    def number(self) -> float | None:
+        """The value as JSON can say it: a ratio to nothing is no number there."""
+        return None if self.value is None or math.isinf(self.value) else self.value
+
     def __str__(self) -> str:
         word = {True: "holds", False: "FAILS", None: "does not apply"}[self.holds]
         value = "" if self.value is None else f" (is {self.value:.4g})"
