@@ -105,7 +105,7 @@ def _report(
     broken = [f"{r.record.label}: {each}" for r in results for each in r.record.violations]
     document["runs"] += [result.summary for result in results]
     document["verdicts"] += [
-        {"text": v.text, "point": v.point, "holds": v.holds, "value": v.value} for v in verdicts
+        {"text": v.text, "point": v.point, "holds": v.holds, "value": v.number} for v in verdicts
     ]
     document["violations"] += broken
     if not options.json:

@@ -134,6 +134,26 @@ def _check(setup: RunSetup) -> None:
             f"backend 'hw' runs the systems {' and '.join(SYSTEMS)}, not {setup.system!r}: "
             f"--set systems={','.join(SYSTEMS)}"
         )
+    if setup.parallel.gpus > 1:
+        raise BadInput(
+            f"backend 'hw' runs on one GPU, not on engine.tensor_parallel = {setup.parallel.gpus}: "
+            "leave it out, or run it on the twin"
+        )
+    if setup.kv_offload is not None:
+        raise BadInput(
+            "backend 'hw' recomputes preempted sequences (engine.kv_offload_gb): leave it out, or "
+            "run it on the twin"
+        )
+    if setup.speculation is not None:
+        raise BadInput(
+            "backend 'hw' does not speculate (speculation.draft_tokens): leave it out, or run it "
+            "on the twin"
+        )
+    if setup.prefix_caching or setup.limits.chunk_tokens is not None:
+        name = "prefix_caching" if setup.prefix_caching else "prefill_chunk_tokens"
+        raise BadInput(
+            f"backend 'hw' does not have engine.{name}: leave it out, or run it on the twin"
+        )
     if setup.faults.extra_visibility_ns_max:
         raise BadInput(
             "backend 'hw' cannot delay what a card writes (faults.extra_visibility_us_max): "

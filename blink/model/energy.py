@@ -13,18 +13,25 @@ GPU_BUSY_SHARE = 0.85  # assumed: a decoding H100/H200 draws 0.8-0.9 of its limi
 
 
 def wall_power_w(
-    gpu: GpuSku, host: HostSku, dpu: DpuSku | None, *, gpu_busy: float, cores_busy: float
+    gpu: GpuSku,
+    host: HostSku,
+    dpu: DpuSku | None,
+    *,
+    gpu_busy: float,
+    cores_busy: float,
+    gpus: int = 1,
 ) -> float:
     """Mean wall power in W.
 
-    ``gpu_busy`` is a share of time (0..1), ``cores_busy`` a number of busy physical cores (the
-    neighbours' and the server's), capped at what the host has.
+    ``gpu_busy`` is a share of time (0..1) of each of ``gpus`` GPUs that work in step,
+    ``cores_busy`` a number of busy physical cores (the neighbours' and the server's), capped at
+    what the host has.
     """
     if not 0 <= gpu_busy <= 1:
         raise ValueError(f"gpu_busy = {gpu_busy}: must lie in 0..1")
     gpu_w = gpu.idle_w + (gpu.peak_w * GPU_BUSY_SHARE - gpu.idle_w) * gpu_busy
     host_w = host.idle_w + host.core_w * min(cores_busy, host.physical_cores)
-    return host_w + gpu_w + (dpu.w if dpu else 0.0)
+    return host_w + gpus * gpu_w + (dpu.w if dpu else 0.0)
 
 
 def energy_mj_per_token(power_w: float, seconds: float, output_tokens: int) -> float | None:

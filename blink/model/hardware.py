@@ -17,7 +17,11 @@ from blink.model.provenance import Constant, Entry, catalogue, entry
 
 @dataclass(frozen=True, slots=True)
 class GpuSku:
-    """One GPU. FLOPS are dense 16-bit with fp32 accumulation; times in ns; powers in W."""
+    """One GPU. FLOPS are dense 16-bit with fp32 accumulation; times in ns; powers in W.
+
+    ``peer_bandwidth_bytes_s`` is to another GPU of its host, ``host_bandwidth_bytes_s`` to the
+    host's memory, each in one direction.
+    """
 
     name: str
     memory_bytes: int
@@ -35,6 +39,11 @@ class GpuSku:
     host_launch_ns: int
     resident_prefill_slowdown: float
     resident_decode_slowdown: float
+    all_reduce_latency_ns: int
+    peer_bandwidth_bytes_s: float
+    peer_efficiency: float
+    peer_signal_ns: int
+    host_bandwidth_bytes_s: float
     provenance: Mapping[str, Constant] = field(compare=False, repr=False)
 
 

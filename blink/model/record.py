@@ -108,6 +108,8 @@ class RunRecord:
     """The only thing a run returns. ``counters`` are counts and sums, named with their units.
 
     ``violations`` names each broken invariant of docs/invariants.md; an honest run has none.
+    ``step_tokens`` says how many tokens each step of each decode range gave, one range after the
+    other; None: one each, as without speculation.
     """
 
     label: str
@@ -126,6 +128,7 @@ class RunRecord:
     assumptions: dict[str, Any] = field(default_factory=dict)
     marks: list[Mark] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
+    step_tokens: Int8Array | None = None
 
     def token_times_ns(self, request: int) -> Int64Array:
         """Return when each token of ``request`` reached its client, int64 of shape (tokens,).
@@ -137,7 +140,13 @@ class RunRecord:
         parts = [self.requests.first_token_ns[request : request + 1]]
         delivered = self.steps.delivered_ns[self.steps.decodes]
         mine = np.flatnonzero(self.decode_ranges.request == request)
+        offsets = np.cumsum(self.decode_ranges.end - self.decode_ranges.first)
         for row in mine:
             first, end = self.decode_ranges.first[row], self.decode_ranges.end[row]
-            parts.append(delivered[first:end])
+            times = delivered[first:end]
+            if self.step_tokens is not None:
+                times = np.repeat(
+                    times, self.step_tokens[offsets[row] - (end - first) : offsets[row]]
+                )
+            parts.append(times)
         return np.concatenate(parts)

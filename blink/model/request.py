@@ -15,13 +15,15 @@ class Request:
     """One request as a server sees it on arrival.
 
     ``request_id`` is its index in the workload, ``arrival_ns`` its arrival at the server's edge,
-    ``input_tokens`` the prompt's length, ``output_tokens_max`` the client's limit (``max_tokens``).
+    ``input_tokens`` the prompt's length, ``output_tokens_max`` the client's limit (``max_tokens``),
+    ``prefix_hashes`` what a prefix cache is asked for (:mod:`blink.model.policy.prefix`).
     """
 
     request_id: int
     arrival_ns: int
     input_tokens: int
     output_tokens_max: int
+    prefix_hashes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

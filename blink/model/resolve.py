@@ -8,11 +8,15 @@ from blink.model import control_plane, hardware, llm, profile, timing
 from blink.model.calibration import calibrate
 from blink.model.control_plane import ControlPlane
 from blink.model.errors import BadInput
-from blink.model.hardware import DpuSku
+from blink.model.features import check_features, offload_of, speculation_of
+from blink.model.hardware import DpuSku, GpuSku
 from blink.model.interference import QUIET, Interference, Neighbour
+from blink.model.llm import LlmSku
+from blink.model.parallel import TensorParallel
 from blink.model.policy import GraphCache, Limits
 from blink.model.scenario import Cancel, ClientTimeout, DelayedVisibility, Scenario
 from blink.model.setup import FaultSetup, FrontEndSetup, RingSetup, RunSetup
+from blink.model.speculation import Speculation
 from blink.model.workload import Workload
 
 NS_PER_MS = 1_000_000
@@ -46,17 +50,10 @@ def resolve(
     dpu = hardware.dpu(scenario.hardware.dpu)
     _check_cores(scenario, dpu)
     inline = plane.scheduling == "inline_prefill"
-    blocks = engine.kv_blocks
-    if blocks is None:
-        blocks = timing.kv_blocks_total(
-            gpu,
-            model,
-            engine.kv_block_tokens,
-            engine.memory_utilization,
-            graph_cache_bytes=_graph_cache_bytes(limits) if inline else 0,
-            prefill_tokens_max=limits.prefill_tokens_max,
-            reserved_bytes=timing.engine(plane.engine).reserved_bytes,
-        )
+    parallel = TensorParallel(engine.tensor_parallel)
+    parallel.check(model)
+    check_features(scenario, plane, workload)
+    speculation = speculation_of(scenario, model, parallel)
     setup = RunSetup(
         label=label,
         system=system,
@@ -71,11 +68,15 @@ def resolve(
         plane=plane,
         interference=_interference(scenario) if condition == "interfered" else QUIET,
         limits=limits,
-        kv_blocks_total=blocks,
+        kv_blocks_total=_kv_blocks(scenario, gpu, model, plane, limits, parallel, speculation),
         kv_block_tokens=engine.kv_block_tokens,
         context_tokens_max=engine.context_tokens_max,
         graph_cache=inline,
         graph_table=engine.graph_cache,
+        prefix_caching=engine.prefix_caching,
+        parallel=parallel,
+        speculation=speculation,
+        kv_offload=offload_of(scenario, gpu, model, parallel, speculation),
         launch_mode=engine.launch_mode,
         window_launches_max=engine.window_launches_max,
         provider=engine.provider,
@@ -87,7 +88,39 @@ def resolve(
         scenario=scenario.model_dump(mode="json", by_alias=True),
     )
     name = scenario.hardware.profile
+    if name and parallel.gpus > 1:
+        raise BadInput(
+            f"engine.tensor_parallel = {parallel.gpus}: hardware.profile was measured on one GPU: "
+            "leave one of them out"
+        )
     return calibrate(setup, profile.lookup(name)) if name else setup
+
+
+def _kv_blocks(
+    scenario: Scenario,
+    gpu: GpuSku,
+    model: LlmSku,
+    plane: ControlPlane,
+    limits: Limits,
+    parallel: TensorParallel,
+    speculation: Speculation | None,
+) -> int:
+    """The scenario's blocks, or those that memory allows."""
+    engine = scenario.engine
+    if engine.kv_blocks is not None:
+        return engine.kv_blocks
+    inline = plane.scheduling == "inline_prefill"
+    return timing.kv_blocks_total(
+        gpu,
+        model,
+        engine.kv_block_tokens,
+        engine.memory_utilization,
+        graph_cache_bytes=_graph_cache_bytes(limits) if inline else 0,
+        prefill_tokens_max=limits.prefill_tokens_max,
+        reserved_bytes=timing.engine(plane.engine).reserved_bytes,
+        parallel=parallel,
+        draft=speculation.draft if speculation else None,
+    )
 
 
 def _check_cores(scenario: Scenario, dpu: DpuSku) -> None:
@@ -113,10 +146,15 @@ def _check_cores(scenario: Scenario, dpu: DpuSku) -> None:
 def _limits(scenario: Scenario, plane: ControlPlane) -> Limits:
     engine = scenario.engine
     batch_max = engine.batch_max or plane.batch_max
+    tokens_max = engine.prefill_tokens_max or plane.prefill_tokens_max
+    chunk = engine.prefill_chunk_tokens
+    if chunk is not None and plane.scheduling == "inline_prefill":
+        tokens_max = min(tokens_max, chunk)  # of short prompts together, too
     return Limits(
         batch_max=batch_max,
         prefill_batch_max=min(engine.prefill_batch_max, batch_max),
-        prefill_tokens_max=engine.prefill_tokens_max or plane.prefill_tokens_max,
+        prefill_tokens_max=tokens_max,
+        chunk_tokens=chunk,
     )
 
 

@@ -15,6 +15,8 @@ def check_servable(setup: RunSetup) -> None:
     workload, ring = setup.workload, setup.ring
     context = workload.input_tokens + workload.output_tokens
     cache_tokens = setup.kv_blocks_total * setup.kv_block_tokens
+    if setup.speculation is not None:
+        cache_tokens -= setup.speculation.draft_tokens  # written before they are known to be wrong
     limits = (
         ("prompt", workload.input_tokens, ring.prompt_tokens_max, "ring.prompt_tokens_max"),
         ("output", workload.output_tokens, ring.output_tokens_max, "ring.output_tokens_max"),

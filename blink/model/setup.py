@@ -13,8 +13,11 @@ from blink.model.control_plane import ControlPlane
 from blink.model.hardware import DpuSku, GpuSku, HostSku, LinkSku
 from blink.model.interference import Interference
 from blink.model.llm import LlmSku
+from blink.model.offload import KvOffload
+from blink.model.parallel import ONE_GPU, TensorParallel
 from blink.model.policy import GraphCache, Limits
 from blink.model.profile import Steps
+from blink.model.speculation import Speculation
 from blink.model.workload import Workload
 
 LaunchMode = Literal["fire_and_forget", "tail_chain", "auto"]
@@ -65,6 +68,8 @@ class RunSetup:
     captured none but the maximal shape. ``provider`` and ``weights`` ("random", or a folder of
     safetensors) concern backends that compute; the twin knows step times only. ``profile`` names
     the hardware profile whose constants these are, ``steps`` its step times, if it has this run's.
+    ``prefix_caching`` lets requests share the beginning of their prompts where the workload has
+    hashes of them; without, a preempted sequence may find again what is left of its own blocks.
     """
 
     label: str
@@ -86,6 +91,9 @@ class RunSetup:
     graph_cache: bool = True
     graph_table: bool = True
     prefix_caching: bool = False
+    parallel: TensorParallel = ONE_GPU
+    speculation: Speculation | None = None
+    kv_offload: KvOffload | None = None
     launch_mode: LaunchMode = "fire_and_forget"
     window_launches_max: int = 120
     provider: Provider = "null"
@@ -97,6 +105,11 @@ class RunSetup:
     front_end: FrontEndSetup = FrontEndSetup()
     faults: FaultSetup = FaultSetup()
     scenario: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def shares_prefixes(self) -> bool:
+        """Whether requests share KV blocks: caching is on, and the workload says who could."""
+        return self.prefix_caching and self.workload.prefix_hashes is not None
 
 
 RouterPolicy = Literal["round_robin", "least_loaded", "session_affine"]

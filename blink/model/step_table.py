@@ -23,6 +23,7 @@ from blink.model.llm import LlmSku
 from blink.model.profile import DecodeRow, PrefillRow, Steps
 from blink.model.record import STEP_MIXED, StepTable
 from blink.model.setup import RunSetup
+from blink.model.speculation import SpeculativeStepTime
 from blink.model.timing import EngineEfficiency, StepTime, causal_pairs, engine
 
 Floats = NDArray[np.float64]
@@ -33,8 +34,20 @@ REACH: Final = 1.25
 def step_time(setup: RunSetup) -> StepTime:
     """The step times of a run: the roofline's, or bent through the profile's where it has some."""
     efficiency = engine(setup.plane.engine)
+    if setup.speculation is not None:
+        draft = None
+        if setup.speculation.draft is not None:
+            draft = StepTime(setup.speculation.draft, setup.gpu, efficiency, setup.parallel)
+        return SpeculativeStepTime(
+            setup.speculation.draft_tokens,
+            draft,
+            setup.llm,
+            setup.gpu,
+            efficiency,
+            setup.parallel,
+        )
     if setup.steps is None:
-        return StepTime(setup.llm, setup.gpu, efficiency)
+        return StepTime(setup.llm, setup.gpu, efficiency, setup.parallel)
     return MeasuredStepTime(setup.llm, setup.gpu, efficiency, setup.steps)
 
 

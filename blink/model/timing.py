@@ -10,9 +10,11 @@ A step over ``tokens`` rows of which ``rows`` end in the vocabulary projection t
     + context x kv bytes    the decoding sequences' keys and values, read once
     + pairs x attention     FLOP of query x key pairs in prefill
 
-A mixture of experts reads only the experts its tokens hit: ``E (1 - (1 - k/E)^tokens)`` expected.
-Only the context term changes along a run of decode steps, so one run is one vector expression. Each
-step is rounded on its own: a run cut anywhere gives the same integers.
+With tensor parallelism (:mod:`blink.model.parallel`) each GPU reads and computes its share of the
+products, keys and values, and the collectives are added. A mixture of experts reads only the
+experts its tokens hit: ``E (1 - (1 - k/E)^tokens)`` expected. Only the context term changes along a
+run of decode steps, so one run is one vector expression. Each step is rounded on its own: a run cut
+anywhere gives the same integers.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from numpy.typing import NDArray
 from blink.model.errors import ModelDoesNotFit
 from blink.model.hardware import GpuSku
 from blink.model.llm import LlmSku
+from blink.model.parallel import ONE_GPU, TensorParallel
 from blink.model.provenance import Constant, entry
 
 NS = 1e9
@@ -71,16 +74,25 @@ def engine(name: str) -> EngineEfficiency:
 
 
 class StepTime:
-    """GPU time of one model on one GPU under one engine, in integer ns. No host time in it."""
+    """GPU time of one model under one engine, in integer ns. No host time in it.
+
+    On one GPU, or on the GPUs of ``parallel``, which all work as long.
+    """
 
     __slots__ = ("_context_ns", "_decode_fixed", "_pair_ns", "_shape", "engine", "gpu", "llm")
 
-    def __init__(self, llm: LlmSku, gpu: GpuSku, engine: EngineEfficiency) -> None:
+    def __init__(
+        self,
+        llm: LlmSku,
+        gpu: GpuSku,
+        engine: EngineEfficiency,
+        parallel: TensorParallel = ONE_GPU,
+    ) -> None:
         self.llm, self.gpu, self.engine = llm, gpu, engine
-        self._shape = _Costs.of(llm, gpu, engine)
+        self._shape = _Costs.of(llm, gpu, engine, parallel)
         read_s = gpu.memory_bandwidth_bytes_s * engine.attention_memory_efficiency
-        self._context_ns = llm.kv_bytes_per_token / read_s * NS
-        pair_flop = 4 * llm.layers * llm.heads * llm.head_dim
+        self._context_ns = parallel.kv_bytes_per_token(llm) / read_s * NS
+        pair_flop = 4 * llm.layers * llm.heads * llm.head_dim / parallel.gpus
         flops = gpu.sustained_flops_16bit * engine.attention_compute_efficiency
         self._pair_ns = pair_flop / flops * NS
         self._decode_fixed: dict[int, float] = {}
@@ -112,8 +124,12 @@ class StepTime:
     ) -> int:
         """One step that decodes ``decode_batch`` sequences and prefills some tokens beside them."""
         rows = decode_batch + (1 if prefill_tokens else 0)
-        fixed = self._shape.fixed_ns(decode_batch + prefill_tokens, rows)
-        return round(fixed + context_sum * self._context_ns + prefill_pairs * self._pair_ns)
+        return self.verify_ns(decode_batch + prefill_tokens, rows, context_sum, prefill_pairs)
+
+    def verify_ns(self, tokens: int, rows: int, context_sum: int, pairs: int) -> int:
+        """One step over ``tokens`` of which ``rows`` are continued; keys and values read once."""
+        fixed = self._shape.fixed_ns(tokens, rows)
+        return round(fixed + context_sum * self._context_ns + pairs * self._pair_ns)
 
 
 def causal_pairs(cached: int, tokens: int) -> int:
@@ -129,20 +145,29 @@ def kv_blocks_total(
     graph_cache_bytes: int = 0,
     prefill_tokens_max: int = 2048,
     reserved_bytes: float | None = None,
+    parallel: TensorParallel = ONE_GPU,
+    draft: LlmSku | None = None,
 ) -> int:
     """Blocks of ``block_tokens`` tokens that fit beside weights, activations and graphs.
+
+    With tensor parallelism a block lies in parts on every GPU, and each holds its share of the
+    weights. A ``draft`` model has weights, keys and values of its own beside them.
 
     Raises ``ModelDoesNotFit`` with the bytes it would need if none fits.
     """
     activations = prefill_tokens_max * _activation_bytes_peak(llm)
+    models = (llm,) if draft is None else (llm, draft)
+    weights = sum(each.weight_bytes for each in models) / parallel.gpus
+    token_bytes = sum(parallel.kv_bytes_per_token(each) for each in models)
     if reserved_bytes is None:
         reserved_bytes = engine("vllm").reserved_bytes
-    taken = llm.weight_bytes + activations + graph_cache_bytes + reserved_bytes
+    taken = weights + activations + graph_cache_bytes + reserved_bytes
     free = gpu.memory_bytes * memory_utilization - taken
-    blocks = int(free // (block_tokens * llm.kv_bytes_per_token))
+    blocks = int(free // (block_tokens * token_bytes))
     if blocks < 1:
+        each = f" on each of {parallel.gpus} GPUs" if parallel.gpus > 1 else ""
         raise ModelDoesNotFit(
-            f"{llm.name} needs {taken / 1e9:.1f} GB before its first KV block, but "
+            f"{llm.name} needs {taken / 1e9:.1f} GB before its first KV block{each}, but "
             f"{gpu.name} gives {gpu.memory_bytes * memory_utilization / 1e9:.1f} GB "
             f"(memory_utilization "
             f"{memory_utilization:g}): take a larger GPU or a smaller model"
@@ -174,21 +199,25 @@ class _Costs:
     expert_token_ns: float
 
     @classmethod
-    def of(cls, llm: LlmSku, gpu: GpuSku, engine: EngineEfficiency) -> _Costs:
+    def of(
+        cls, llm: LlmSku, gpu: GpuSku, engine: EngineEfficiency, parallel: TensorParallel
+    ) -> _Costs:
         read = NS / (gpu.memory_bandwidth_bytes_s * engine.memory_efficiency)
         flop = NS / (gpu.sustained_flops_16bit * engine.compute_efficiency)
         weight_read = read * llm.bytes_per_weight
-        body = llm.layers * llm.dense_weights_layer
-        expert = llm.layers * llm.expert_weights
+        body = llm.layers * llm.dense_weights_layer / parallel.gpus
+        expert = llm.layers * llm.expert_weights / parallel.gpus
+        head = llm.head_weights / parallel.gpus
+        moved = llm.layers * _activation_bytes(llm, engine, parallel) * read
         return cls(
             power=engine.roofline_power,
-            kernels_ns=_kernels(llm, engine) * engine.kernel_ns,
-            token_ns=llm.layers * _activation_bytes(llm, engine) * read,
+            kernels_ns=_kernels(llm, engine) * engine.kernel_ns + parallel.latency_ns(llm, gpu),
+            token_ns=moved + parallel.token_ns(llm, gpu),
             row_ns=llm.vocab * engine.sampler_bytes_per_logit * read,
             body_read_ns=body * weight_read,
             body_token_ns=2 * body * flop,
-            head_read_ns=llm.head_weights * weight_read,
-            head_row_ns=2 * llm.head_weights * flop,
+            head_read_ns=head * weight_read,
+            head_row_ns=2 * head * flop,
             experts=llm.experts,
             experts_active=llm.experts_active,
             expert_read_ns=expert * weight_read,
@@ -219,10 +248,10 @@ def _kernels(llm: LlmSku, engine: EngineEfficiency) -> float:
     return llm.layers * layer + engine.kernels_per_step
 
 
-def _activation_bytes(llm: LlmSku, engine: EngineEfficiency) -> float:
+def _activation_bytes(llm: LlmSku, engine: EngineEfficiency, parallel: TensorParallel) -> float:
     """Bytes of activations a token moves in a layer.
 
     ``activation_passes`` hidden vectors, and the feed-forward's gate, up and product once each.
     """
     width = llm.experts_active * llm.moe_intermediate if llm.experts else llm.intermediate
-    return 2 * (engine.activation_passes * llm.hidden + 3 * width)
+    return 2 * (engine.activation_passes * llm.hidden + 3 * width / parallel.gpus)

@@ -22,15 +22,17 @@ def requests_of(setup: RunSetup, streams: RandomStreams) -> list[tuple[Request, 
         hit = streams("faults.timeout").random(count) < faults.timeout_fraction
         after_ns = [faults.timeout_after_ns if h else None for h in hit]
     limit = setup.ring.output_tokens_max
+    hashes = workload.prefix_hashes if setup.shares_prefixes else None
     return [
-        (Request(index, arrival, prompt, limit), Truth(output, tokens, patience))
-        for index, (arrival, prompt, output, tokens, patience) in enumerate(
+        (Request(index, arrival, prompt, limit, prefix), Truth(output, tokens, patience))
+        for index, (arrival, prompt, output, tokens, patience, prefix) in enumerate(
             zip(
                 workload.arrival_ns.tolist(),
                 workload.input_tokens.tolist(),
                 workload.output_tokens.tolist(),
                 after_tokens,
                 after_ns,
+                hashes if hashes is not None else [()] * count,
                 strict=True,
             )
         )

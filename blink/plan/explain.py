@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from blink.model import timing
+from blink.model.features import constants as features
 from blink.model.provenance import Constant, catalogue
 from blink.model.scenario import Scenario, resolved, resolved_toml
 from blink.model.setup import RunSetup
@@ -53,6 +54,10 @@ def _origins(plan: Sequence[PlannedRun]) -> Origins:
             origins[f"step times {setup.system}, profile {setup.profile}"] = _step_rows(setup)
         engine = timing.engine(setup.plane.engine)
         origins[f"engine {engine.name}"] = _constants(engine.provenance)
+        if setup.shares_prefixes:
+            origins["feature prefix_caching"] = _constants(features("prefix_caching"))
+        if setup.kv_offload is not None:
+            origins["feature kv_offload"] = _constants(features("kv_offload"))
         if setup.interference.neighbours:
             neighbours = catalogue("interferers.toml")
             for name in ("_host", *(each.kind for each in setup.interference.neighbours)):
@@ -90,6 +95,7 @@ def _derived(plan: Sequence[PlannedRun]) -> list[dict[str, Any]]:
             "kv_blocks_total": run.setup.kv_blocks_total,
             "kv_bytes_per_token": run.setup.llm.kv_bytes_per_token,
             "weight_bytes": run.setup.llm.weight_bytes,
+            "gpus": run.setup.parallel.gpus,
             "batch_max": run.setup.limits.batch_max,
             "prefill_tokens_max": run.setup.limits.prefill_tokens_max,
         }

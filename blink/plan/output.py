@@ -10,6 +10,7 @@
         requests.parquet          one row a request
         steps.parquet             one row a GPU step
         decode_ranges.parquet     which decode steps gave tokens to which request
+        step_tokens.parquet       tokens of each step of these ranges, with speculation only
         marks.parquet             what is worth seeing on a timeline
         run.json                  everything else that is in the record
         timeline.json             for https://ui.perfetto.dev

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TABLES: Final = {"requests": RequestTable, "steps": StepTable, "decode_ranges": DecodeRanges}
+STEP_TOKENS: Final = "step_tokens.parquet"
 COMPRESSION: Final = "zstd"
 COMPRESSION_LEVEL: Final = 3
 
@@ -50,6 +51,9 @@ def write_tables(directory: Path, record: RunRecord) -> None:
         columns = {f.name: _column(f.name, getattr(table, f.name)) for f in fields(kind)}
         _write(directory / f"{name}.parquet", columns, metadata)
     _write(directory / "marks.parquet", _mark_columns(record.marks), metadata)
+    if record.step_tokens is not None:
+        columns = {"tokens": _column("tokens", record.step_tokens)}
+        _write(directory / STEP_TOKENS, columns, metadata)
 
 
 def read_tables(directory: Path) -> dict[str, Any]:
@@ -60,6 +64,9 @@ def read_tables(directory: Path) -> dict[str, Any]:
     for name, kind in TABLES.items():
         table = pq.read_table(directory / f"{name}.parquet")
         found[name] = kind(**{f.name: _array(f.name, table[f.name]) for f in fields(kind)})
+    if (directory / STEP_TOKENS).exists():
+        column = pq.read_table(directory / STEP_TOKENS)["tokens"]
+        found["step_tokens"] = _array("tokens", column).astype(np.int8)
     rows = pq.read_table(directory / "marks.parquet").to_pylist()
     found["marks"] = [Mark(**{**row, "details": json.loads(row["details"])}) for row in rows]
     return found

@@ -146,7 +146,7 @@ def _verdicts(pairs: Sequence[Pair]) -> list[Row]:
                     "where": where,
                     "text": str(verdict),
                     "holds": verdict.holds,
-                    "value": verdict.value,
+                    "value": verdict.number,
                 }
                 for verdict in verdicts
             ]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from blink.model.features import constant
 from blink.model.interference import QUIET, host_pressure
-from blink.model.policy import KvLedger
+from blink.model.policy import KvLedger, LookaheadLedger, PrefixCache
 from blink.model.random import RandomStreams
 from blink.model.setup import RunSetup, graph_cache
+from blink.model.speculation import tokens_of_steps
 from blink.model.step_table import step_time
 from blink.ring_protocol.front_end import FrontEnd, TokenReader
 from blink.ring_protocol.layout import Geometry
@@ -77,13 +79,43 @@ def replica_of(
     return build(setup, streams, env, recorder, world)
 
 
-def _engine(setup: RunSetup, env: Clock, recorder: Recorder, sink: OutputSink) -> Engine:
+def _engine(
+    setup: RunSetup, streams: RandomStreams, env: Clock, recorder: Recorder, sink: OutputSink
+) -> Engine:
     timing = step_time(setup)
-    kv = KvLedger(setup.kv_blocks_total, setup.kv_block_tokens)
+    prefixes = None
+    if setup.shares_prefixes:
+        prefixes = PrefixCache(setup.workload.hash_tokens, setup.kv_block_tokens)
+    kv = KvLedger(setup.kv_blocks_total, setup.kv_block_tokens, prefixes)
+    speculation = setup.speculation
+    if speculation is not None:
+        kv = LookaheadLedger(
+            setup.kv_blocks_total, setup.kv_block_tokens, speculation.draft_tokens + 1, prefixes
+        )
     # A poll that cannot report a whole batch leaves tokens to later ones: those are made for real.
     polls_whole = setup.front_end.slots_per_poll_max >= setup.limits.batch_max
     skips = setup.fast_forward and (polls_whole or setup.plane.processes > 0)
-    return Engine(env, timing, kv, recorder, sink, fast_forward=skips)
+    return Engine(
+        env,
+        timing,
+        kv,
+        recorder,
+        sink,
+        fast_forward=skips,
+        pace=_pace(setup, streams),
+        draft_tokens=speculation.draft_tokens if speculation else 0,
+        offload=setup.kv_offload,
+    )
+
+
+def _pace(setup: RunSetup, streams: RandomStreams) -> Callable[[int, int], list[int]] | None:
+    """Draws a request's accepted drafts, from a stream of its own: the world, not the system."""
+    speculation = setup.speculation
+    if speculation is None:
+        return None
+    return lambda request, tokens: tokens_of_steps(
+        speculation, tokens, streams(f"speculation.{request}")
+    )
 
 
 def clients_of(
@@ -136,7 +168,7 @@ def _with_dpu(
     )
     front_end = FrontEnd(geometry, reader, payload=False)
     dpu = Dpu(env, front_end, transport, memory, dpu_costs(setup), recorder)
-    engine = _engine(setup, env, recorder, dpu)
+    engine = _engine(setup, streams, env, recorder, dpu)
     dpu.catch_up = engine.catch_up
     graphs = graph_cache(setup)
     assert graphs is not None
@@ -172,7 +204,7 @@ def _with_host(
         api_noise = ThreadNoise(pressure, speed, streams("host.api"))
     engine_noise = ThreadNoise(pressure, speed, streams("host.engine"))
     api = ApiServer(env, api_costs(setup), api_noise, recorder)
-    engine = _engine(setup, env, recorder, api)
+    engine = _engine(setup, streams, env, recorder, api)
     host = HostEngine(
         env,
         engine,
@@ -181,6 +213,7 @@ def _with_host(
         setup.limits,
         graph_cache(setup),
         prefix_caching=setup.prefix_caching,
+        lookup_ns_per_block=constant("prefix_caching", "host_lookup_ns_per_block"),
     )
     api.engine = host
     return Replica(recorder, engine, api, host.run(), api=api, host=host)
@@ -195,14 +228,24 @@ def _visibility_delay(setup: RunSetup, streams: RandomStreams) -> Callable[[], i
 
 
 def launch_costs(setup: RunSetup) -> LaunchCosts:
-    """What the launch mode costs on this GPU."""
+    """What the launch mode costs on this GPU, and a prefix cache's look-ups before a prefill."""
+    costs = _launch_costs(setup)
+    if setup.shares_prefixes:
+        lookup_ns = round(constant("prefix_caching", "gpu_lookup_ns"))
+        costs = replace(costs, prefill_step_ns=costs.prefill_step_ns + lookup_ns)
+    return costs
+
+
+def _launch_costs(setup: RunSetup) -> LaunchCosts:
     gpu = setup.gpu
     # Measured on an H200 (facts of 2026-11-30): about 8 us a decode step, nothing on prefill.
     chain_ns = 2 * gpu.tail_launch_ns
+    # A scheduler on each GPU (paper section 7): the first decides, the others learn of it.
+    peers_ns = gpu.peer_signal_ns if setup.parallel.gpus > 1 else 0
     if setup.launch_mode == "tail_chain":
         return LaunchCosts(
-            step_ns=chain_ns,
-            prefill_step_ns=chain_ns,
+            step_ns=chain_ns + peers_ns,
+            prefill_step_ns=chain_ns + peers_ns,
             tail_ns=gpu.tail_launch_ns,
             scan_ns=gpu.scan_ns,
             prefill_slowdown=1.0,
@@ -210,10 +253,10 @@ def launch_costs(setup: RunSetup) -> LaunchCosts:
             windowed=False,
         )
     chained = setup.launch_mode == "auto"
-    step_ns = gpu.device_launch_ns + gpu.completion_poll_ns
+    step_ns = gpu.device_launch_ns + gpu.completion_poll_ns + peers_ns
     return LaunchCosts(
         step_ns=step_ns,
-        prefill_step_ns=chain_ns if chained else step_ns,
+        prefill_step_ns=chain_ns + peers_ns if chained else step_ns,
         tail_ns=gpu.tail_launch_ns,
         scan_ns=gpu.scan_ns + gpu.claim_ns,
         prefill_slowdown=1.0 if chained else gpu.resident_prefill_slowdown,

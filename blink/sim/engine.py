@@ -16,7 +16,8 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from blink.model.policy import KvLedger
+from blink.model.offload import KvOffload
+from blink.model.policy import KvLedger, LookaheadLedger, OffloadPool
 from blink.model.record import Int64Array
 from blink.model.timing import StepTime
 from blink.ring_protocol.states import Outcome
@@ -28,11 +29,15 @@ SEGMENT_STEPS_MAX: Final = 128
 """Longest segment: computing further ahead is wasted when an arrival cuts it."""
 
 
+StepOutput = tuple[int, int, int]
+"""When a step's output leaves the engine, ns; its tokens; the sequences that they belong to."""
+
+
 class OutputSink(Protocol):
     """Where an engine's tokens go: the front end, on whichever processor it runs."""
 
-    def produced(self, outputs: list[tuple[int, int]]) -> None:
-        """Outputs of consecutive steps: when each leaves the engine, ns, and its tokens.
+    def produced(self, outputs: list[StepOutput]) -> None:
+        """Outputs of consecutive steps.
 
         The sink reports each step's delivery to the recorder, in order, when it can know it.
         """
@@ -47,7 +52,7 @@ class Segment:
 
     ``ready_ns`` says when outputs leave the engine: on the GPU when the step ends; on a host later,
     by then ``lag_steps`` steps behind, the first of them perhaps that of the step before the
-    segment, with ``carried_tokens``. ``delivered`` outputs have left.
+    segment, with the tokens and sequences of ``carried``. ``delivered`` outputs have left.
     """
 
     launched_ns: Int64Array
@@ -55,7 +60,7 @@ class Segment:
     ends_ns: Int64Array
     ready_ns: Int64Array
     lag_steps: int = 0
-    carried_tokens: int | None = None
+    carried: tuple[int, int] | None = None
     delivered: int = 0
 
 
@@ -71,14 +76,23 @@ class Engine:
         sink: OutputSink,
         *,
         fast_forward: bool,
+        pace: Callable[[int, int], list[int]] | None = None,
+        draft_tokens: int = 0,
+        offload: KvOffload | None = None,
     ) -> None:
+        """``pace(request, tokens)`` draws the tokens of each decode step, with speculation."""
         self.env = env
         self.timing = timing
         self.kv = kv
         self.recorder = recorder
         self.sink = sink
-        self.batch = RunningBatch()
-        self.segment_steps_max = SEGMENT_STEPS_MAX if fast_forward else 1
+        self.pace = pace
+        self.draft_tokens = draft_tokens
+        self.offload = offload
+        self.pool = OffloadPool(offload.blocks_total if offload else 0)
+        self.batch = RunningBatch(paced=pace is not None)
+        # With speculation no two steps are alike.
+        self.segment_steps_max = SEGMENT_STEPS_MAX if fast_forward and pace is None else 1
         self.in_flight: Segment | None = None
         self.gpu_busy_ns = 0
         self.on_leave: Callable[[Sequence, int], None] = lambda sequence, when_ns: None
@@ -107,7 +121,17 @@ class Engine:
         )
         self.gpu_busy_ns += int(segment.gpu_ns[:steps].sum())
         self._flush(segment, steps - segment.lag_steps)
-        self.kv.grow(batch.ordinal, steps)
+        self.advance(steps)
+
+    def advance(self, steps: int) -> None:
+        """``steps`` decode steps are over: every sequence has its tokens, and their blocks."""
+        batch, kv = self.batch, self.kv
+        kv.grow(batch.ordinal, steps)
+        if isinstance(kv, LookaheadLedger):
+            for each in batch.sequences.values():
+                kv.keep(each.key, each.tokens_in(batch.ordinal, batch.ordinal + steps))
+            self.recorder.count("draft_tokens", len(batch) * self.draft_tokens)
+            self.recorder.count("draft_tokens_kept", batch.tokens_in(steps) - len(batch))
         batch.advance(steps)
 
     def catch_up(self) -> None:
@@ -122,11 +146,11 @@ class Engine:
         if outputs == segment.delivered:
             return
         ready = segment.ready_ns[segment.delivered : outputs].tolist()
-        tokens = [len(self.batch)] * len(ready)
-        if segment.delivered == 0 and segment.carried_tokens is not None:
-            tokens[0] = segment.carried_tokens
+        given = [(self.batch.tokens_in(1), len(self.batch))] * len(ready)
+        if segment.delivered == 0 and segment.carried is not None:
+            given[0] = segment.carried
         segment.delivered = outputs
-        self.sink.produced(list(zip(ready, tokens, strict=True)))
+        self.sink.produced([(when, *each) for when, each in zip(ready, given, strict=True)])
 
     def record_step(
         self, launched_ns: int, gpu_ns: int, end_ns: int, *, batch: int, prefill_tokens: int
@@ -142,10 +166,27 @@ class Engine:
             context_tokens=self.batch.context_tokens,
         )
 
+    def cached(self, waiting: list[Sequence]) -> list[tuple[int, int]]:
+        """What the prefix cache finds of each prompt, as the policy asks; nothing without one."""
+        if self.kv.prefixes is None:
+            return []
+        return [self.kv.find(each.prefix_hashes, each.prompt_tokens) for each in waiting]
+
+    def hold(self, sequence: Sequence) -> int:
+        """Keep what the prefix cache has of a prompt; its tokens, which need not be computed."""
+        return self.kv.hold(sequence.key, sequence.prefix_hashes, sequence.prompt_tokens)
+
+    def admit(self, sequence: Sequence) -> None:
+        """Give ``sequence`` the blocks of its prompt: the engine begins to work on it now."""
+        self.kv.admit(sequence.key, sequence.prompt_tokens, sequence.prefix_hashes)
+        self.recorder.scheduled(sequence.key, self.env.now)
+
     def first_token(self, sequence: Sequence, row: int) -> bool:
         """``sequence`` got its first token from step ``row``; return whether it goes on."""
         sequence.generated = 1
         self.recorder.first_step[sequence.key] = row
+        if self.pace is not None:
+            sequence.pace = self.pace(sequence.key, sequence.tokens_wanted - 1)
         return sequence.tokens_wanted > 1
 
     def start_decoding(self, sequence: Sequence) -> None:
@@ -157,8 +198,9 @@ class Engine:
         """Remove ``sequence`` from the batch, give its blocks back, note what it decoded."""
         first = sequence.joined
         context = self.kv.release(sequence.key, self.batch.ordinal, growing=True)
+        paces = None if self.pace is None else sequence.paces(first, self.batch.ordinal)
         self.batch.leave(sequence, context)
-        self.recorder.add_range(sequence.key, first, self.batch.ordinal)
+        self.recorder.add_range(sequence.key, first, self.batch.ordinal, paces)
 
     def finish_due(self, complete: Callable[[Sequence, Outcome, int], None]) -> None:
         """Take out, and ``complete``, whoever emitted the last token with the last step.
@@ -180,8 +222,41 @@ class Engine:
         self.recorder.preemptions[sequence.key] += 1
         return sequence
 
+    def put_aside(self, sequence: Sequence) -> int:
+        """Copy what ``sequence``, just preempted, had cached to the host; how long that takes, ns.
+
+        0 where there is no room for it, or no offloading: it will be computed anew.
+        """
+        blocks = self.kv.blocks_for(sequence.prompt_tokens)
+        if self.offload is None or not self.pool.put(sequence.key, blocks):
+            return 0
+        self.recorder.count("kv_offload_blocks_out", blocks)
+        return self.offload.copy_ns(blocks)
+
+    def can_bring_back(self, sequence: Sequence) -> bool:
+        """Whether an offloaded ``sequence`` fits now, its next step and the others' included."""
+        free = self.kv.blocks_free - self.blocks_reserved
+        tokens = sequence.prompt_tokens
+        _, shared = self.kv.find(sequence.prefix_hashes, tokens)
+        return self.kv.blocks_for(tokens + 1 + self.draft_tokens) - shared <= free
+
+    def bring_back(self, sequence: Sequence) -> int:
+        """Copy ``sequence`` back, which decodes on from there; how long that takes, ns.
+
+        What a prefix cache still has of it need not be copied.
+        """
+        assert self.offload is not None
+        found = self.hold(sequence)
+        self.admit(sequence)
+        self.kv.computed(sequence.key)
+        blocks = self.pool.drop(sequence.key) - found // self.kv.block_tokens
+        self.recorder.count("kv_offload_blocks_in", blocks)
+        self.start_decoding(sequence)
+        return self.offload.copy_ns(blocks)
+
     def end(self, sequence: Sequence, outcome: Outcome, row: int | None) -> None:
         """The one and only end of ``sequence``: when step ``row`` is delivered, or now."""
+        self.pool.drop(sequence.key)
         tokens = sequence.generated
         if row is None:
             self.recorder.finish(sequence.key, outcome, tokens, self.env.now)

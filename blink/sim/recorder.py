@@ -14,6 +14,7 @@ from blink.model.record import (
     STEP_MIXED,
     STEP_PREFILL,
     DecodeRanges,
+    Int8Array,
     Int64Array,
     Mark,
     RequestTable,
@@ -53,6 +54,7 @@ class Recorder:
         self._columns = {name: np.empty(4096, dtype=np.int64) for name in _COLUMNS}
         self._segments: list[tuple[int, int, int, int]] = []
         self._ranges: list[tuple[int, int, int]] = []
+        self._range_tokens: list[list[int]] = []
         self._on_delivery: deque[tuple[int, Callable[[int], None], bool]] = deque()
         self._acting = 0
 
@@ -136,10 +138,18 @@ class Recorder:
         if self.scheduled_ns[request] == ABSENT:
             self.scheduled_ns[request] = when_ns
 
-    def add_range(self, request: int, first: int, end: int) -> None:
-        """``request`` got a token from each decode step of ordinals ``first`` .. ``end`` - 1."""
+    def add_range(
+        self, request: int, first: int, end: int, tokens: list[int] | None = None
+    ) -> None:
+        """``request`` got a token from each decode step of ordinals ``first`` .. ``end`` - 1.
+
+        Or as many from each as ``tokens`` says.
+        """
         if end > first:
             self._ranges.append((request, first, end))
+            if tokens is not None:
+                assert len(tokens) == end - first
+                self._range_tokens.append(tokens)
 
     def finish(self, request: int, outcome: Outcome, tokens: int, when_ns: int) -> None:
         """The one and only end of a request."""
@@ -199,6 +209,16 @@ class Recorder:
 
     def decode_ranges(self) -> DecodeRanges:
         """The ranges, in the order in which they ended, then of requests."""
-        rows = np.array(self._ranges, dtype=np.int64).reshape(-1, 3)
-        rows = rows[np.lexsort((rows[:, 1], rows[:, 0], rows[:, 2]))]
+        rows, order = self._ordered_ranges()
+        rows = rows[order]
         return DecodeRanges(request=rows[:, 0], first=rows[:, 1], end=rows[:, 2])
+
+    def step_tokens(self) -> Int8Array:
+        """The tokens of each step of these ranges, with speculation."""
+        _, order = self._ordered_ranges()
+        tokens = [each for row in order.tolist() for each in self._range_tokens[row]]
+        return np.array(tokens, dtype=np.int8)
+
+    def _ordered_ranges(self) -> tuple[Int64Array, Int64Array]:
+        rows = np.array(self._ranges, dtype=np.int64).reshape(-1, 3)
+        return rows, np.lexsort((rows[:, 1], rows[:, 0], rows[:, 2]))

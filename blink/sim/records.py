@@ -39,6 +39,7 @@ def record_of(
         host_cpu_on_token_path_ns=_host_cpu_ns(parts),
         scenario=setup.scenario,
         marks=recorder.marks,
+        step_tokens=recorder.step_tokens() if setup.speculation is not None else None,
     )
     seconds = makespan_s(record) if until_s is None else until_s
     record.energy_j = _energy_j(setup, parts, seconds)
@@ -73,6 +74,14 @@ def _count(setup: RunSetup, parts: Replica) -> None:
     count("kv_blocks_total", kv.blocks_total)
     count("kv_blocks_leaked", kv.blocks_total - kv.blocks_free)
     count("preemptions", sum(parts.recorder.preemptions))
+    if setup.kv_offload is not None:
+        pool = parts.engine.pool
+        count("kv_offload_blocks_left", pool.blocks_total - pool.blocks_free)
+        count("kv_offload_refused", pool.refused)
+    if kv.prefixes is not None:
+        count("prefix_hit_tokens", kv.prefixes.hit_tokens)
+        count("prefix_asked_tokens", kv.prefixes.asked_tokens)
+        count("prefix_evicted_blocks", kv.prefixes.evicted * kv.prefixes.blocks_per_entry)
     if parts.gpu is not None and parts.dpu is not None:
         _count_ring(setup, parts)
     if parts.host is not None and parts.api is not None:
@@ -119,5 +128,6 @@ def _energy_j(setup: RunSetup, parts: Replica, seconds: float) -> float | None:
         setup.dpu if parts.dpu is not None else None,
         gpu_busy=min(1.0, parts.engine.gpu_busy_ns / 1e9 / seconds),
         cores_busy=own_cores + neighbours,
+        gpus=setup.parallel.gpus,
     )
     return power_w * seconds

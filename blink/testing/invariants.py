@@ -63,7 +63,17 @@ def _order(record: RunRecord) -> Iterator[str]:
     """Token ranges of a request are in order, disjoint, and add up to what it received."""
     ranges, table = record.decode_ranges, record.requests
     tokens = np.zeros(len(table), dtype=np.int64)
-    np.add.at(tokens, ranges.request, ranges.end - ranges.first)
+    steps = ranges.end - ranges.first
+    given = steps
+    if record.step_tokens is not None:
+        if (record.step_tokens < 1).any() or len(record.step_tokens) != steps.sum():
+            yield f"{len(record.step_tokens)} steps with tokens of {int(steps.sum())}"
+            return
+        starts = np.cumsum(steps) - steps
+        given = (
+            np.add.reduceat(record.step_tokens.astype(np.int64), starts) if len(steps) else steps
+        )
+    np.add.at(tokens, ranges.request, given)
     tokens += table.first_step != ABSENT
     wrong = tokens != table.output_tokens
     if wrong.any():
@@ -100,6 +110,9 @@ def _kv(record: RunRecord) -> Iterator[str]:
     leaked = record.counters.get("kv_blocks_leaked", 0)
     if leaked:
         yield f"{leaked} blocks are still held after the run"
+    left = record.counters.get("kv_offload_blocks_left", 0)
+    if left:
+        yield f"{left} blocks still lie in the host's memory after the run"
 
 
 def _slot(record: RunRecord) -> Iterator[str]:

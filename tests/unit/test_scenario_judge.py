@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from blink.model.scenario import Bound, Compare, Expect, Inflation, judge
+from blink.model.scenario import Bound, Compare, Expect, Inflation, Trend, judge
 from blink.model.scenario.judge import figure
 
 
@@ -104,6 +104,7 @@ def test_nothing_over_something_is_infinitely_better() -> None:
     idle = run("blink", host_cpu_on_token_path_s=0.0)
     runs = idle, run("vllm", host_cpu_on_token_path_s=3.0)
     assert verdict_of(expect, *runs) == (True, math.inf)
+    assert judge(expect, runs)[0].number is None, "JSON has no infinity"
     still = idle, run("vllm", host_cpu_on_token_path_s=0.0)
     assert verdict_of(expect, *still) == (True, 1.0)
 
@@ -118,3 +119,29 @@ def test_a_verdict_says_what_was_asked() -> None:
 
 def test_a_count_is_unknown_where_counts_are_not_told() -> None:
     assert figure({"system": "blink"}, "counters.preemptions") is None
+
+
+@pytest.mark.parametrize(
+    ("figures", "direction", "holds", "value"),
+    [
+        ([9.0, 6.0, 3.0], "falls", True, 2 / 3),
+        ([9.0, 6.0, 6.0], "falls", False, 1.0),
+        ([1.0, 3.0, 6.0], "rises", True, 2.0),
+        ([1.0, 3.0, 2.0], "rises", False, 2 / 3),
+        ([1.0], "rises", None, None),
+    ],
+)
+def test_a_trend_over_the_points_of_a_sweep(
+    figures: list[float], direction: str, holds: bool | None, value: float | None
+) -> None:
+    trend = Trend.model_validate(
+        {"metric": "output_tok_s", "system": "blink", "direction": direction}
+    )
+    runs = [run("blink", point=f"n={i}", output_tok_s=each) for i, each in enumerate(figures)]
+    assert verdict_of(Expect(trend=(trend,)), *runs) == (holds, value)
+
+
+def test_a_trend_with_a_gap_is_not_judged() -> None:
+    trend = Trend(metric="output_tok_s", system="blink", direction="falls")
+    runs = [run("blink", point="1", output_tok_s=2.0), run("vllm", point="2", output_tok_s=1.0)]
+    assert verdict_of(Expect(trend=(trend,)), *runs) == (None, None)

@@ -44,11 +44,15 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one scheduler may hold: sequences in the batch, prompts and tokens in one prefill."""
+    """What one scheduler may hold: sequences in the batch, prompts and tokens in one prefill.
+
+    A prompt of more than ``chunk_tokens`` tokens is computed in several prefills, if that is set.
+    """
 
     batch_max: int
     prefill_batch_max: int
     prefill_tokens_max: int
+    chunk_tokens: int | None = None
 
     def __post_init__(self) -> None:
         assert self.batch_max >= 1
@@ -77,17 +81,23 @@ def decide(
     graphs: GraphCache,
     limits: Limits,
     blocks_reserved: int = 0,
+    cached: Sequence[tuple[int, int]] = (),
+    step_tokens: int = 1,
 ) -> Decision:
     """Choose the next launch.
 
     ``waiting_tokens`` are the prompt lengths (tokens) of claimed requests, first come first;
     ``running`` the sequences that will decode; ``headroom_launches`` what is left of the window;
-    ``blocks_reserved`` the KV blocks that the running sequences' next step takes.
+    ``blocks_reserved`` the KV blocks that the running sequences' next step takes; ``cached`` what
+    a prefix cache finds of each waiting prompt: tokens, and blocks that it need not take;
+    ``step_tokens`` the tokens that a decode step may write for one sequence.
     """
     blocks_free = kv.blocks_free - blocks_reserved
     count = 0
     if waiting_tokens:
-        count = _admissible(waiting_tokens, running, kv, blocks_free, graphs, limits)
+        count = _admissible(
+            waiting_tokens, running, kv, blocks_free, graphs, limits, cached, step_tokens
+        )
     launches_needed = 2 if running else 1
     if count and headroom_launches >= launches_needed:
         return Decision(Action.PREFILL, count)
@@ -98,6 +108,18 @@ def decide(
     return _IDLE
 
 
+def decide_chunk(running: int, decoded: bool, headroom_launches: int) -> Action:
+    """Choose the next launch while a prompt is computed in chunks (Agrawal et al., OSDI 2024).
+
+    Its chunks and decode steps of the ``running`` sequences take turns; ``decoded`` says whether
+    one came since the last chunk. The window must fit a chunk and the decode that follows.
+    """
+    launches_needed = 2 if running else 1
+    if headroom_launches >= launches_needed and (decoded or not running):
+        return Action.PREFILL
+    return Action.DECODE if headroom_launches else Action.RELAUNCH
+
+
 def _admissible(
     waiting_tokens: Sequence[int],
     running: int,
@@ -105,11 +127,13 @@ def _admissible(
     blocks_free: int,
     graphs: GraphCache,
     limits: Limits,
+    cached: Sequence[tuple[int, int]],
+    step_tokens: int,
 ) -> int:
     """How many prompts from the front share one prefill graph without breaking a limit.
 
     Prompts share a graph only within one length bucket: padding a short prompt to a long
-    neighbour's bucket would delay both.
+    neighbour's bucket would delay both. What a prefix cache holds is not computed again.
     """
     room = min(limits.batch_max - running, limits.prefill_batch_max)
     bucket = 0
@@ -117,9 +141,11 @@ def _admissible(
     for count, tokens in enumerate(waiting_tokens):
         if count >= room:
             return count
-        bucket = bucket or graphs.prompt_bucket(tokens)
-        blocks += kv.blocks_for(tokens + 1)
-        shares = graphs.prompt_bucket(tokens) == bucket
+        found_tokens, found_blocks = cached[count] if cached else (0, 0)
+        computed = tokens - found_tokens
+        bucket = bucket or graphs.prompt_bucket(computed)
+        blocks += kv.blocks_for(tokens + step_tokens) - found_blocks
+        shares = graphs.prompt_bucket(computed) == bucket
         fits = count == 0 or (count + 1) * bucket <= limits.prefill_tokens_max
         if not (shares and fits and blocks <= blocks_free):
             return count

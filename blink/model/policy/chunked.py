@@ -19,11 +19,16 @@ class Chunk:
     tokens: int
 
 
-def plan_chunks(prompts: Sequence[tuple[int, int]], budget_tokens: int) -> list[Chunk]:
-    """Spend ``budget_tokens`` on ``prompts``: pairs of (prompt tokens, tokens already done)."""
+def plan_chunks(
+    prompts: Sequence[tuple[int, int]], budget_tokens: int, chunk_tokens_max: int | None = None
+) -> list[Chunk]:
+    """Spend ``budget_tokens`` on ``prompts``: pairs of (prompt tokens, tokens already done).
+
+    No prompt gets more than ``chunk_tokens_max`` tokens in one step, if that is set.
+    """
     chunks: list[Chunk] = []
     for position, (total, done) in enumerate(prompts):
-        tokens = min(total - done, budget_tokens)
+        tokens = min(total - done, budget_tokens, chunk_tokens_max or total)
         if tokens <= 0:
             break
         chunks.append(Chunk(position, done, tokens))

@@ -4,10 +4,15 @@ Pure bookkeeping in blocks. Sequences of a running batch all grow by one token a
 that the next ``k`` steps need follow from how many sequences stand at which offset within a block:
 one counter per offset answers "how many steps fit?" without looking at any sequence. It never
 over-commits: a step that does not fit must first preempt, and asking for more than is free is a
-bug.
+bug. With a prefix cache (:mod:`blink.model.policy.prefix`) blocks whose contents may be found again
+count as free while nobody holds them.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+
+from blink.model.policy.prefix import PrefixCache
 
 
 class KvLedger:
@@ -27,9 +32,12 @@ class KvLedger:
         "blocks_free",
         "blocks_taken",
         "blocks_total",
+        "prefixes",
     )
 
-    def __init__(self, blocks_total: int, block_tokens: int) -> None:
+    def __init__(
+        self, blocks_total: int, block_tokens: int, prefixes: PrefixCache | None = None
+    ) -> None:
         assert blocks_total >= 1 and block_tokens >= 1
         self.blocks_total = blocks_total
         self.block_tokens = block_tokens
@@ -39,19 +47,61 @@ class KvLedger:
         self._held: dict[int, int] = {}
         self.blocks_taken = 0
         self._left: dict[int, tuple[int, int]] = {}
+        self.prefixes = prefixes
 
     def blocks_for(self, tokens: int) -> int:
         """Return the blocks that ``tokens`` tokens occupy."""
         return -(-tokens // self.block_tokens)
 
-    def admit(self, key: int, context_tokens: int) -> None:
+    def find(self, hashes: Sequence[int], context_tokens: int) -> tuple[int, int]:
+        """Tokens of a prompt that are cached, and blocks of them that its admission need not take.
+
+        The others lie idle: they count as free until they are held.
+        """
+        if self.prefixes is None:
+            return 0, 0
+        return self.prefixes.find(hashes, context_tokens)
+
+    def hold(self, key: int, hashes: Sequence[int], context_tokens: int) -> int:
+        """Keep for ``key``, which is about to be admitted, what :meth:`find` found; its tokens.
+
+        All prompts of one step are held before the first is admitted, which may evict.
+        """
+        if self.prefixes is None:
+            return 0
+        tokens, woken = self.prefixes.hold(key, hashes, context_tokens)
+        self._take(woken)
+        return tokens
+
+    def admit(self, key: int, context_tokens: int, hashes: Sequence[int] = ()) -> None:
         """Give ``key`` the blocks of its prompt. It does not grow until :meth:`start_growing`."""
         blocks = self.blocks_for(context_tokens)
         assert key not in self._held, f"sequence {key} already holds blocks"
+        if self.prefixes is not None:
+            blocks -= self.prefixes.held_blocks(key)
+            self.prefixes.bring(key, hashes, context_tokens)
         assert blocks <= self.blocks_free, "admission beyond the free blocks: a policy bug"
         self._held[key] = context_tokens
+        self._take(blocks)
+
+    def computed(self, key: int) -> None:
+        """The prompt of ``key`` is computed: from now on others may share it."""
+        if self.prefixes is not None:
+            self.prefixes.computed(key)
+
+    def _take(self, blocks: int) -> None:
         self.blocks_free -= blocks
         self.blocks_taken += blocks
+        if self.prefixes is not None:
+            self.prefixes.make_room(self.blocks_free)
+
+    def _give_back(self, key: int, blocks: int) -> None:
+        """``key`` lets go of all its ``blocks``; those that others share are not free yet."""
+        if self.prefixes is not None:
+            blocks -= self.prefixes.held_blocks(key)
+            blocks += self.prefixes.let_go(key)
+        self.blocks_free += blocks
+        assert self.blocks_free <= self.blocks_total, "a block was returned twice"
 
     def start_growing(self, key: int, ordinal: int) -> None:
         """From decode step ``ordinal`` on, ``key`` gains one token a step."""
@@ -67,8 +117,7 @@ class KvLedger:
             self._offsets[context % self.block_tokens] -= 1
             self._growing -= 1
             context += ordinal
-        self.blocks_free += self.blocks_for(context)
-        assert self.blocks_free <= self.blocks_total, "a block was returned twice"
+        self._give_back(key, self.blocks_for(context))
         return context
 
     def blocks_of_step(self, ordinal: int) -> int:
@@ -98,8 +147,7 @@ class KvLedger:
         for step in range(ordinal, ordinal + rest):
             blocks += self._offsets[-step % self.block_tokens]
         assert blocks <= self.blocks_free, "growth beyond the free blocks: a policy bug"
-        self.blocks_free -= blocks
-        self.blocks_taken += blocks
+        self._take(blocks)
 
     def remember(self, key: int, context_tokens: int) -> None:
         """``key`` was just released but may come back: note what its blocks still hold.

@@ -7,7 +7,7 @@ write it with every default filled in, `judge` holds figures against its expecta
 from __future__ import annotations
 
 from blink.model.scenario.dump import resolved, resolved_toml
-from blink.model.scenario.expect import INVARIANTS, Bound, Compare, Expect, Inflation
+from blink.model.scenario.expect import INVARIANTS, Bound, Compare, Expect, Inflation, Trend
 from blink.model.scenario.faults import Cancel, ClientTimeout, DelayedVisibility
 from blink.model.scenario.judge import Verdict, judge
 from blink.model.scenario.loader import load_scenario, parse_scenario
@@ -25,6 +25,7 @@ __all__ = [
     "Inflation",
     "Scenario",
     "SweepPoint",
+    "Trend",
     "Verdict",
     "expand",
     "judge",

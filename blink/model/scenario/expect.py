@@ -109,6 +109,16 @@ class Bound(_Timing):
         return self
 
 
+class Trend(Section):
+    """A figure of one system falls, or rises, from each point of a sweep to the next."""
+
+    clock: Clock = "virtual"
+    metric: Metric
+    system: System
+    condition: Condition = "isolated"
+    direction: Literal["falls", "rises"]
+
+
 class Expect(Section):
     """`[expect]`: invariants on every backend, and timing on the clock that it names."""
 
@@ -116,3 +126,4 @@ class Expect(Section):
     compare: Annotated[tuple[Compare, ...], sequence] = ()
     inflation: Annotated[tuple[Inflation, ...], sequence] = ()
     bound: Annotated[tuple[Bound, ...], sequence] = ()
+    trend: Annotated[tuple[Trend, ...], sequence] = ()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
-from blink.model.scenario.expect import MORE_IS_BETTER, Bound, Compare, Expect, Inflation
+from blink.model.scenario.expect import MORE_IS_BETTER, Bound, Compare, Expect, Inflation, Trend
 
 Expectation = Compare | Inflation | Bound
 Summary = Mapping[str, Any]
@@ -27,6 +28,11 @@ class Verdict:
     point: str
     holds: bool | None
     value: float | None
+
+    @property
+    def number(self) -> float | None:
+        """The value as JSON can say it: a ratio to nothing is no number there."""
+        return None if self.value is None or math.isinf(self.value) else self.value
 
     def __str__(self) -> str:
         word = {True: "holds", False: "FAILS", None: "does not apply"}[self.holds]
@@ -50,10 +56,24 @@ def judge(
             values = {"": _geometric_mean(list(values.values()))}
         for point, value in values.items():
             verdicts.append(Verdict(_text(each), point, _holds(each, value), value))
+    verdicts += [_trend(each, table, points) for each in expect.trend if each.clock == clock]
     return verdicts
 
 
 Table = Mapping[tuple[str, str, str], Summary]
+
+
+def _trend(each: Trend, table: Table, points: Sequence[str]) -> Verdict:
+    """One verdict over all points; its value is the ratio of the two neighbours that fit least."""
+    runs = [table.get((point, each.system, each.condition)) for point in points]
+    figures = [None if run is None else figure(run, each.metric) for run in runs]
+    ratios = [_ratio(after, before) for before, after in pairwise(figures)]
+    known = [ratio for ratio in ratios if ratio is not None]
+    text = f"{each.metric}, {each.condition}: {each.system} {each.direction} from point to point"
+    if not ratios or len(known) < len(ratios):
+        return Verdict(text, "", None, None)
+    worst = max(known) if each.direction == "falls" else min(known)
+    return Verdict(text, "", worst < 1 if each.direction == "falls" else worst > 1, worst)
 
 
 def _value(each: Expectation, table: Table, point: str) -> float | None:

@@ -13,6 +13,7 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from blink.model.scenario.base import (
     Count,
+    Fraction,
     Nanoseconds,
     Positive,
     Section,
@@ -63,12 +64,42 @@ class Engine(Section):
     window_launches_max: Annotated[int, Field(ge=2, le=120)] = Field(
         default=120, description="fire-and-forget launches in one execution of the scheduler"
     )
+    prefill_chunk_tokens: Annotated[int, Field(ge=16, le=1_000_000)] | None = Field(
+        default=None, description="longer prompts are computed in chunks, decode steps between them"
+    )
+    prefix_caching: bool = Field(
+        default=False, description="requests whose prompts begin alike share KV blocks"
+    )
+    kv_offload_gb: Annotated[float, Field(ge=0, le=100_000)] = Field(
+        default=0.0, description="host memory for preempted KV caches, 10^9 bytes; 0: recompute"
+    )
+    tensor_parallel: Annotated[int, Field(ge=1, le=8)] = Field(
+        default=1, description="GPUs of one host that share the model"
+    )
     fast_forward: bool = Field(default=True, description="advance steps at once; changes no result")
     provider: Literal["null", "torch", "tensorrt"] = Field(
         default="null",
         description="who computes on a real GPU; null: a spin as long as the twin's step",
     )
     weights: Name = Field(default="random", description='"random", or a folder of safetensors')
+
+
+class Speculation(Section):
+    """`[speculation]`: a draft proposes tokens, the model verifies them in one step. 0: off.
+
+    `acceptance` is the chance that a drafted token is right. Without `draft_model` the draft is
+    looked up in the text so far and costs the GPU nothing.
+    """
+
+    draft_tokens: Annotated[int, Field(ge=0, le=16)] = 0
+    acceptance: Fraction | None = None
+    draft_model: Name | None = None
+
+    @model_validator(mode="after")
+    def _acceptance(self) -> Self:
+        if self.draft_tokens and self.acceptance is None:
+            raise conflict('draft_tokens needs "acceptance", the chance that a token is right')
+        return self
 
 
 class Ring(Section):
@@ -155,6 +186,7 @@ class Scenario(Section):
     hardware: Hardware = Hardware()
     workload: Workload
     engine: Engine = Engine()
+    speculation: Speculation = Speculation()
     ring: Ring = Ring()
     front_end: FrontEnd = FrontEnd()
     interference: Interference = Interference()

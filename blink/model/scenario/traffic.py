@@ -71,12 +71,23 @@ Lengths = Annotated[
 ]
 
 
+class SharedPrefix(Section):
+    """Every prompt begins with one of `count` texts of `tokens` tokens, drawn uniformly.
+
+    They come before the prompts that `lengths` describes, and are all that prompts share.
+    """
+
+    tokens: Tokens
+    count: Count = 1
+
+
 class _Generated(Section):
     """A synthetic workload ends after `requests` or `duration_s`, whichever comes first."""
 
     requests: Count | None = None
     duration_s: Duration | None = None
     lengths: Lengths
+    shared_prefix: SharedPrefix | None = None
 
     @model_validator(mode="after")
     def _ends(self) -> Self:
@@ -133,6 +144,7 @@ class ClosedLoopWorkload(Section):
     think_s: Seconds = 0.0
     requests: Count
     lengths: Lengths
+    shared_prefix: SharedPrefix | None = None
 
     @model_validator(mode="after")
     def _ends(self) -> Self:

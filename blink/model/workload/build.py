@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -16,13 +16,15 @@ from blink.model.scenario.traffic import (
     ClosedLoopWorkload,
     ConstantWorkload,
     PoissonWorkload,
+    SharedPrefix,
     TraceWorkload,
 )
 from blink.model.workload.arrivals import bursts_s, constant_s, gamma_s, poisson_s
 from blink.model.workload.lengths import draw_lengths
-from blink.model.workload.traces import TIME_MAX_NS, Trace, read_trace
+from blink.model.workload.traces import MOONCAKE_HASH_TOKENS, TIME_MAX_NS, Trace, read_trace
 
 Int64Array = npt.NDArray[np.int64]
+PrefixHashes = tuple[tuple[int, ...], ...]
 RngFor = Callable[[str], np.random.Generator]
 """Gives a random generator of a named stream, each call a fresh one from the stream's start.
 
@@ -30,6 +32,8 @@ Arrivals, inputs and outputs have one each, so that a longer run begins like a s
 faster one has the same requests."""
 
 NS_PER_S: Final = 1_000_000_000
+HASH_TOKENS: Final = 16
+"""Tokens of one prefix hash of a synthetic workload: a KV block of most engines."""
 REQUESTS_MAX: Final = 50_000_000
 """1.2 GB of arrays, beyond what a run can use."""
 
@@ -45,6 +49,8 @@ class Workload:
     arrival_ns: from the start of the run, sorted. In a closed loop all are 0: `concurrency`
         requests start at 0, each further one `think_ns` after one has ended.
     input_tokens, output_tokens: at least 1 each. The output's length is the world's secret.
+    prefix_hashes: of each prompt, one hash for every `hash_tokens` tokens of it (the last may cover
+        fewer): equal hashes mean that all up to there is equal. None: unknown.
     """
 
     arrival_ns: Int64Array
@@ -52,9 +58,12 @@ class Workload:
     output_tokens: Int64Array
     concurrency: int | None = None
     think_ns: int = 0
+    prefix_hashes: PrefixHashes | None = None
+    hash_tokens: int = 0
 
     def __post_init__(self) -> None:
         assert len(self.arrival_ns) == len(self.input_tokens) == len(self.output_tokens)
+        assert self.prefix_hashes is None or len(self.prefix_hashes) == len(self.arrival_ns)
 
     def __len__(self) -> int:
         return len(self.arrival_ns)
@@ -72,16 +81,39 @@ def build_workload(spec: AnyWorkload, rng_for: RngFor, base_dir: Path | None = N
     if isinstance(spec, ClosedLoopWorkload):
         _check_count(spec.requests)
         inputs, outputs = draw_lengths(spec.lengths, spec.requests, rng_for)
-        return Workload(
+        workload = Workload(
             arrival_ns=np.zeros(spec.requests, dtype=np.int64),
             input_tokens=inputs,
             output_tokens=outputs,
             concurrency=spec.clients,
             think_ns=round(spec.think_s * NS_PER_S),
         )
-    arrival_s = _synthetic_arrivals(spec, rng_for)
-    inputs, outputs = draw_lengths(spec.lengths, len(arrival_s), rng_for)
-    return Workload(to_ns(arrival_s), inputs, outputs)
+    else:
+        arrival_s = _synthetic_arrivals(spec, rng_for)
+        inputs, outputs = draw_lengths(spec.lengths, len(arrival_s), rng_for)
+        workload = Workload(to_ns(arrival_s), inputs, outputs)
+    if spec.shared_prefix is not None:
+        return _with_prefix(workload, spec.shared_prefix, rng_for)
+    return workload
+
+
+def _with_prefix(workload: Workload, shared: SharedPrefix, rng_for: RngFor) -> Workload:
+    """Put one of the shared texts before every prompt. What follows it is every prompt's own."""
+    texts = rng_for("workload.prefixes").integers(0, shared.count, len(workload))
+    input_tokens = workload.input_tokens + shared.tokens
+    common = shared.tokens // HASH_TOKENS
+    hashes: list[tuple[int, ...]] = []
+    own = shared.count * common
+    for text, tokens in zip(texts.tolist(), input_tokens.tolist(), strict=True):
+        more = -(-tokens // HASH_TOKENS) - common
+        hashes.append((*range(text * common, (text + 1) * common), *range(own, own + more)))
+        own += more
+    return replace(
+        workload,
+        input_tokens=input_tokens,
+        prefix_hashes=tuple(hashes),
+        hash_tokens=HASH_TOKENS,
+    )
 
 
 def _check_count(requests: int) -> None:
@@ -151,10 +183,18 @@ def _from_trace(spec: TraceWorkload, rng_for: RngFor, base_dir: Path | None) -> 
         else:
             assert spec.cv is not None
             arrival_s = gamma_s(len(inputs), spec.rate, spec.cv, rng)
-        return Workload(to_ns(arrival_s), inputs, outputs)
+        return _hashed(Workload(to_ns(arrival_s), inputs, outputs), trace, keep)
     assert trace.arrival_ns is not None
     arrival_ns = trace.arrival_ns[keep] - round(spec.start_s * NS_PER_S)
-    return Workload(_scaled(arrival_ns, spec), inputs, outputs)
+    return _hashed(Workload(_scaled(arrival_ns, spec), inputs, outputs), trace, keep)
+
+
+def _hashed(workload: Workload, trace: Trace, keep: Int64Array) -> Workload:
+    """The workload with the prefix hashes of the requests that were kept, if the trace has any."""
+    if trace.prefix_hashes is None:
+        return workload
+    hashes = tuple(trace.prefix_hashes[each] for each in keep.tolist())
+    return replace(workload, prefix_hashes=hashes, hash_tokens=MOONCAKE_HASH_TOKENS)
 
 
 def _chosen(spec: TraceWorkload, trace: Trace) -> Int64Array:

@@ -2,7 +2,7 @@
 
 ======================  ==========================================================================
 Azure CSV               TIMESTAMP (a date and time), ContextTokens, GeneratedTokens
-Mooncake JSONL          timestamp (ms), input_length, output_length
+Mooncake JSONL          timestamp (ms), input_length, output_length, hash_ids if there are any
 JSONL with lengths      vLLM's and guidellm's names, with arrivals in seconds or without
 CSV                     arrival_s, input_tokens, output_tokens, or the names of `COLUMNS`
 ======================  ==========================================================================
@@ -30,6 +30,8 @@ from blink.model.workload.timestamps import SECONDS, TimeUnit, date_ns
 Int64Array = npt.NDArray[np.int64]
 
 TOKENS_MAX: Final = (1 << 24) - 1
+MOONCAKE_HASH_TOKENS: Final = 512
+"""Prompt tokens of one of Mooncake's `hash_ids` (Qin et al., Mooncake, FAST 2025, its traces)."""
 TIME_MAX_NS: Final = 1 << 62
 """146 years: a run that starts here still ends before int64 nanoseconds do."""
 EPOCH_S_MIN: Final = 1e9
@@ -75,6 +77,7 @@ class Trace:
     """A trace file's requests in order of arrival: int64 arrays of shape (requests,).
 
     arrival_ns: None for a file without arrivals. form: what the file was recognised as.
+    prefix_hashes: Mooncake's `hash_ids` of each request, one for every 512 tokens of the prompt.
     """
 
     path: str
@@ -82,6 +85,7 @@ class Trace:
     arrival_ns: Int64Array | None
     input_tokens: Int64Array
     output_tokens: Int64Array
+    prefix_hashes: tuple[tuple[int, ...], ...] | None = None
 
     def __len__(self) -> int:
         return len(self.input_tokens)
@@ -123,6 +127,7 @@ class _Rows:
         self.arrivals: list[int | float] = []  # ns if dates: a float would round them
         self.inputs: list[int] = []
         self.outputs: list[int] = []
+        self.hashes: list[tuple[int, ...]] = []
 
     def columns(self, names: list[str], line: int, *, jsonl: bool) -> tuple[int | None, int, int]:
         """Find the arrival, input and output columns; sets the format and the time's unit."""
@@ -161,6 +166,21 @@ class _Rows:
         except (ValueError, OverflowError) as error:
             raise TraceError(self.path, line, str(error)) from None
 
+    def add_hashes(self, line: int, written: Any) -> None:
+        """The `hash_ids` of the request that was added last; blocks beyond them are its own."""
+        most = -(-self.inputs[-1] // MOONCAKE_HASH_TOKENS)
+        if not isinstance(written, list) or any(type(each) is not int for each in written):
+            message = f'hash_ids "{shown(written)}" is not an array of whole numbers'
+            raise TraceError(self.path, line, message)
+        if len(written) > most:
+            raise TraceError(
+                self.path,
+                line,
+                f"{len(written)} hash_ids for a prompt of {self.inputs[-1]} tokens, which has "
+                f"{most} blocks of {MOONCAKE_HASH_TOKENS}",
+            )
+        self.hashes.append(tuple(written))
+
     def _time(self, written: Any) -> int | float:
         if self.unit == "date or s":
             self.unit = "date" if isinstance(written, str) and "-" in written[1:] else "s"
@@ -183,10 +203,14 @@ class _Rows:
         inputs = np.array(self.inputs, dtype=np.int64)
         outputs = np.array(self.outputs, dtype=np.int64)
         arrival_ns = self._arrival_ns()
+        hashes = self.hashes
         if arrival_ns is not None and (np.diff(arrival_ns) < 0).any():
             order = np.argsort(arrival_ns, kind="stable")
             arrival_ns, inputs, outputs = arrival_ns[order], inputs[order], outputs[order]
-        return Trace(self.path, self.form, arrival_ns, inputs, outputs)
+            hashes = [hashes[each] for each in order.tolist()] if hashes else hashes
+        return Trace(
+            self.path, self.form, arrival_ns, inputs, outputs, tuple(hashes) if hashes else None
+        )
 
     def _arrival_ns(self) -> Int64Array | None:
         if self.unit is None:
@@ -247,6 +271,7 @@ def _read_table(reader: Any, rows: _Rows) -> None:
 
 def _read_jsonl(text: str, rows: _Rows) -> None:
     columns: tuple[str | None, str, str] | None = None
+    hashed: list[str] = []
     for line, entry in _objects(text, rows.path):
         if columns is None:
             names = list(entry)
@@ -256,11 +281,14 @@ def _read_jsonl(text: str, rows: _Rows) -> None:
                 names[tokens_in],
                 names[tokens_out],
             )
-        missing = [name for name in columns if name is not None and name not in entry]
+            hashed = ["hash_ids"] if rows.form == "Mooncake JSONL" and "hash_ids" in names else []
+        missing = [name for name in (*columns, *hashed) if name is not None and name not in entry]
         if missing:
             raise TraceError(rows.path, line, f'no "{missing[0]}", which the first line has')
         when = None if columns[0] is None else entry[columns[0]]
         rows.add(line, when, entry[columns[1]], entry[columns[2]])
+        if hashed:
+            rows.add_hashes(line, entry["hash_ids"])
 
 
 def _objects(text: str, path: str) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -145,7 +145,7 @@ def _hourly(
 
 def gpus_of(setup: RunSetup) -> int:
     """The GPUs of one replica."""
-    return 1
+    return setup.parallel.gpus
 
 
 def gpu_hours_a_day(plan: Plan, capacity: Capacity, peak_replicas: int) -> dict[str, float] | None:

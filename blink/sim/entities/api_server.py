@@ -14,6 +14,7 @@ from typing import Protocol
 from blink.ring_protocol.states import Outcome
 from blink.sim.batch import Sequence
 from blink.sim.clock import Clock
+from blink.sim.engine import StepOutput
 from blink.sim.noise import ThreadNoise
 from blink.sim.recorder import Recorder
 
@@ -57,7 +58,7 @@ class ApiServer:
         self.recorder = recorder
         self.engine: EngineInbox
         self._free_ns = 0
-        self._pending: deque[tuple[int, int]] = deque()
+        self._pending: deque[StepOutput] = deque()
         self._wake_ns = -1
 
     def arrive(self, sequence: Sequence) -> None:
@@ -85,10 +86,12 @@ class ApiServer:
         arrives_ns = self.env.now + self.costs.hop_ns
         self.env.at(arrives_ns, lambda: self.engine.abort(sequence, outcome))
 
-    def produced(self, outputs: list[tuple[int, int]]) -> None:
-        """Outputs leave the engine: (when, ns; tokens)."""
+    def produced(self, outputs: list[StepOutput]) -> None:
+        """Outputs leave the engine."""
         hop_ns = self.costs.hop_ns
-        self._pending.extend((time_ns + hop_ns, tokens) for time_ns, tokens in outputs)
+        self._pending.extend(
+            (when_ns + hop_ns, tokens, streams) for when_ns, tokens, streams in outputs
+        )
         self._resolve()
 
     def published(self) -> None:
@@ -117,11 +120,11 @@ class ApiServer:
     def _send(self, begins_ns: int) -> None:
         """Process the oldest output, and with merging all others that wait at ``begins_ns``."""
         costs = self.costs
-        steps, tokens = 1, self._pending.popleft()[1]
-        chunks = tokens
+        _, tokens, chunks = self._pending.popleft()
+        steps = 1
         while costs.merge and self._pending and self._pending[0][0] <= begins_ns:
-            more = self._pending.popleft()[1]
-            steps, tokens, chunks = steps + 1, tokens + more, max(chunks, more)
+            _, more, streams = self._pending.popleft()
+            steps, tokens, chunks = steps + 1, tokens + more, max(chunks, streams)
         work_ns = steps * costs.step_ns + tokens * costs.token_ns + chunks * costs.chunk_ns
         done_ns = self._work(begins_ns, work_ns)
         arrives_ns = done_ns + costs.client_chunk_ns + costs.client_one_way_ns

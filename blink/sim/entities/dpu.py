@@ -25,6 +25,7 @@ from blink.ring_protocol.slot import STATE_MASK
 from blink.ring_protocol.states import Outcome, State
 from blink.sim.batch import Sequence
 from blink.sim.clock import Clock
+from blink.sim.engine import StepOutput
 from blink.sim.memory import SimTransport
 from blink.sim.recorder import Recorder
 
@@ -160,9 +161,9 @@ class Dpu:
 
     # --- tokens out --------------------------------------------------------------------------
 
-    def produced(self, outputs: list[tuple[int, int]]) -> None:
-        """Steps ended: (when, ns; tokens). Not all may stand in the ring yet."""
-        self._ready.extend(outputs)
+    def produced(self, outputs: list[StepOutput]) -> None:
+        """Steps ended. Not all of their tokens may stand in the ring yet."""
+        self._ready.extend((when_ns, tokens) for when_ns, tokens, _ in outputs)
         self._resolve(self.env.now)
 
     def published(self) -> None:

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
+from simpy import Event
 
-from blink.model.policy import Action, GraphCache, Limits, decide
+from blink.model.policy import Action, Decision, GraphCache, Limits, decide, decide_chunk
 from blink.model.record import Int64Array, Mark
+from blink.model.timing import causal_pairs
 from blink.ring_protocol.ring import SchedulerRing
 from blink.ring_protocol.states import Outcome
 from blink.ring_protocol.window import LaunchWindow
@@ -72,6 +74,8 @@ class GpuScheduler:
         self.waiting: deque[Sequence] = deque()
         self._world = world
         self._held: dict[int, Sequence] = {}
+        self._partial: tuple[Sequence, int] | None = None  # a prompt in chunks, tokens done so far
+        self._decoded = False  # whether a decode step came since its last chunk
         inbox.on_arrival = self.alarm.signal
 
     def run(self) -> Process:
@@ -79,24 +83,40 @@ class GpuScheduler:
         while True:
             self._collect()
             headroom = self.window.headroom if self.costs.windowed else 2
+            if self._partial is not None:
+                action = decide_chunk(len(self.engine.batch), self._decoded, headroom)
+                yield from self._act(Decision(action))
+                continue
+            if self.waiting and self.engine.pool.holds(self.waiting[0].key):
+                yield from self._bring_back()
+                continue
+            front = list(islice(self.waiting, self.limits.prefill_batch_max))
             decision = decide(
-                [s.prompt_tokens for s in islice(self.waiting, self.limits.prefill_batch_max)],
+                [sequence.prompt_tokens for sequence in front],
                 len(self.engine.batch),
                 headroom,
                 self.engine.kv,
                 self.graphs,
                 self.limits,
                 self.engine.blocks_reserved,
+                self.engine.cached(front),
+                1 + self.engine.draft_tokens,
             )
-            if decision.action is Action.PREFILL:
+            yield from self._act(decision)
+
+    def _act(self, decision: Decision) -> Process:
+        if decision.action is Action.PREFILL:
+            if self._partial is None:
                 yield from self._prefill(decision.prefill_count)
-            elif decision.action is Action.DECODE:
-                yield from self._decode()
-            elif decision.action is Action.RELAUNCH:
-                yield self.env.timeout(self.costs.tail_ns)
-                self._relaunch(self.env.now - self.costs.tail_ns)
             else:
-                yield from self._idle()
+                yield from self._chunk()
+        elif decision.action is Action.DECODE:
+            yield from self._decode()
+        elif decision.action is Action.RELAUNCH:
+            yield self.env.timeout(self.costs.tail_ns)
+            self._relaunch(self.env.now - self.costs.tail_ns)
+        else:
+            yield from self._idle()
 
     def _idle(self) -> Process:
         """Nothing to launch: the scan goes round until something is seen."""
@@ -135,6 +155,9 @@ class GpuScheduler:
             return
         if sequence.running:
             self.engine.take_out(sequence)
+        elif self._partial is not None and self._partial[0] is sequence:
+            self.engine.kv.release(sequence.key, 0, growing=False)
+            self._partial = None
         else:
             self.waiting.remove(sequence)
         self._complete(sequence, outcome, None)
@@ -165,15 +188,36 @@ class GpuScheduler:
         """Pause the batch, compute ``count`` prompts in one graph, merge them into the batch."""
         engine = self.engine
         group = [self.waiting.popleft() for _ in range(count)]
-        prompts = [sequence.prompt_tokens for sequence in group]
-        padded = self.graphs.prefill(prompts)
+        found = [engine.hold(sequence) for sequence in group]
+        for sequence in group:
+            engine.admit(sequence)
+        prompts = [s.prompt_tokens - cached for s, cached in zip(group, found, strict=True)]
         longest = max(prompts)
-        pairs = count * longest * (longest + 1) // 2
+        if self.limits.chunk_tokens is not None and longest > self.limits.chunk_tokens:
+            assert count == 1, "a prompt in chunks is alone"
+            self._partial, self._decoded = (group[0], found[0]), False
+            yield from self._chunk()
+            return
+        padded = self.graphs.prefill(prompts)
+        pairs = sum(causal_pairs(cached, longest) for cached in found)
+        yield from self._compute(padded, pairs, group)
+
+    def _chunk(self) -> Process:
+        """Compute the next chunk of the prompt that is computed in chunks."""
+        assert self._partial is not None and self.limits.chunk_tokens is not None
+        sequence, done = self._partial
+        tokens = min(self.limits.chunk_tokens, sequence.prompt_tokens - done)
+        last = done + tokens == sequence.prompt_tokens
+        self._partial = None if last else (sequence, done + tokens)
+        self._decoded = False
+        padded = self.graphs.prefill([tokens])
+        yield from self._compute(padded, causal_pairs(done, tokens), [sequence] if last else [])
+
+    def _compute(self, padded: int, pairs: int, finished: list[Sequence]) -> Process:
+        """Pause the batch, run one prefill graph, and merge the prompts that it ``finished``."""
+        engine = self.engine
         gpu_ns = int(engine.timing.prefill_ns(padded, pairs) * self.costs.prefill_slowdown)
         began_ns = self.env.now
-        for sequence in group:
-            engine.kv.admit(sequence.key, sequence.prompt_tokens)
-            engine.recorder.scheduled(sequence.key, began_ns)
         paused = [sequence.slot for sequence in engine.batch.sequences.values()]
         self.ring.pause_all(paused)
         self._launch(1)
@@ -181,16 +225,17 @@ class GpuScheduler:
         if self.costs.prefill_relaunches:
             self.window.relaunch()
         self.ring.resume_all(paused)
-        first = sum(sequence.generated == 0 for sequence in group)
+        first = sum(sequence.generated == 0 for sequence in finished)
         row = engine.record_step(began_ns, gpu_ns, self.env.now, batch=0, prefill_tokens=padded)
-        engine.sink.produced([(self.env.now, first)])
-        for sequence in group:
+        engine.sink.produced([(self.env.now, first, first)])
+        for sequence in finished:
             self._merge(sequence, row)
         engine.sink.published()
 
     def _merge(self, sequence: Sequence, row: int) -> None:
         """A prompt is computed: publish its first token, or go on where a preemption stopped it."""
         engine = self.engine
+        engine.kv.computed(sequence.key)
         if sequence.generated:
             self.ring.resume(sequence.slot)
             engine.start_decoding(sequence)
@@ -208,8 +253,10 @@ class GpuScheduler:
         engine = self.engine
         steps = engine.steps_ahead()
         if steps == 0:
-            self._preempt()
+            yield from self._preempt()
             return
+        if self._partial is not None:
+            steps, self._decoded = 1, True
         if self.waiting and self.costs.windowed:
             steps = min(steps, self.window.headroom)
         segment = self._segment(steps)
@@ -223,8 +270,13 @@ class GpuScheduler:
         steps = last + 1
         self._mark_relaunches(segment, steps)
         self._launch(steps)
+        first = engine.batch.ordinal
         engine.commit(segment, steps)
-        self.ring.advance_all([s.slot for s in engine.batch.sequences.values()], steps)
+        if engine.pace is None:
+            self.ring.advance_all([s.slot for s in engine.batch.sequences.values()], steps)
+        else:
+            for each in engine.batch.sequences.values():
+                self.ring.advance(each.slot, each.tokens_in(first, first + steps))
         engine.finish_due(self._complete)
         engine.sink.published()
 
@@ -260,8 +312,34 @@ class GpuScheduler:
         seen_ns = self.inbox.next_seen_ns(self.costs.scan_ns, arrivals=admissible)
         return last if seen_ns is None else min(last, int(ends.searchsorted(seen_ns)))
 
-    def _preempt(self) -> None:
-        """The newest sequence stands still, without its cache, first in line to be recomputed."""
+    def _preempt(self) -> Process:
+        """The newest sequence stands still, without its cache, first in line.
+
+        Where it is offloaded the scheduler's own threads copy it: no graph, and no host.
+        """
         sequence = self.engine.preempt()
         self.ring.pause(sequence.slot)
         self.waiting.appendleft(sequence)
+        copy_ns = self.engine.put_aside(sequence)
+        if copy_ns:
+            yield self._copy("offload", copy_ns)
+
+    def _bring_back(self) -> Process:
+        """First in line is a sequence whose cache lies in the host's memory: nobody overtakes it.
+
+        The batch decodes on until there is room.
+        """
+        engine, sequence = self.engine, self.waiting[0]
+        if len(engine.batch) >= self.limits.batch_max or not engine.can_bring_back(sequence):
+            full = self.costs.windowed and not self.window.headroom
+            yield from self._act(Decision(Action.RELAUNCH if full else Action.DECODE))
+            return
+        self.waiting.popleft()
+        copy_ns = engine.bring_back(sequence)
+        yield self._copy("bring back", copy_ns)
+        self.ring.resume(sequence.slot)
+        engine.sink.published()
+
+    def _copy(self, name: str, copy_ns: int) -> Event:
+        self.engine.recorder.mark(Mark("scheduler", name, self.env.now, copy_ns))
+        return self.env.timeout(copy_ns)

@@ -22,7 +22,7 @@ from itertools import islice
 import numpy as np
 
 from blink.model.control_plane import ControlPlane
-from blink.model.policy import Action, Chunk, GraphCache, Limits, decide, plan_chunks
+from blink.model.policy import Action, Chunk, GraphCache, Limits, decide, decide_chunk, plan_chunks
 from blink.model.timing import causal_pairs
 from blink.ring_protocol.states import Outcome
 from blink.sim.batch import Sequence
@@ -30,8 +30,8 @@ from blink.sim.clock import Alarm, Clock, Process
 from blink.sim.engine import Engine, Segment
 from blink.sim.noise import NoiseState, ThreadNoise
 
-HEADROOM_UNLIMITED = 1 << 30
-"""The host may launch as often as it likes: no window."""
+COUNT_UNLIMITED = 1 << 30
+"""The host may launch as often as it likes: no window; and compute as many tokens of a prompt."""
 
 
 @dataclass(slots=True)
@@ -60,6 +60,7 @@ class HostEngine:
         graphs: GraphCache | None,
         *,
         prefix_caching: bool,
+        lookup_ns_per_block: float = 0.0,
     ) -> None:
         self.env = env
         self.engine = engine
@@ -68,12 +69,17 @@ class HostEngine:
         self.limits = limits
         self.graphs = graphs
         self.prefix_caching = prefix_caching
+        self.lookup_ns_per_block = lookup_ns_per_block
         self.alarm = Alarm(env)
         self.waiting: deque[Sequence] = deque()
         self._filling: list[tuple[Sequence, int]] = []  # prompts admitted, tokens computed so far
         self._aborts: list[tuple[Sequence, Outcome]] = []
+        self._copied_ns = 0  # when KV caches on their way to or from the host's memory are there
+        self._decoded = False  # whether a decode step came since the last chunk of a prompt
+        self._found_ns = 0  # admission work of prompts whose beginning a prefix cache was asked for
         self._end_ns = 0  # of the last step launched
-        self._unprocessed: tuple[int, int] | None = None  # its update work and tokens, if not done
+        # Its update work, tokens and sequences, if not done.
+        self._unprocessed: tuple[int, int, int] | None = None
 
     # --- messages ----------------------------------------------------------------------------
 
@@ -125,52 +131,100 @@ class HostEngine:
 
     def _schedule(self) -> list[Chunk]:
         """Choose the prompts, or parts of prompts, of the next step."""
+        self._bring_back()
         if self.plane.scheduling == "inline_prefill":
             return self._schedule_inline()
         self._admit_all()
         return plan_chunks(
             [(sequence.prompt_tokens, done) for sequence, done in self._filling],
-            self.limits.prefill_tokens_max - len(self.engine.batch),
+            self.limits.prefill_tokens_max - self._decode_tokens,
+            self.limits.chunk_tokens,
         )
+
+    @property
+    def _decode_tokens(self) -> int:
+        """What the running sequences take of a step's budget, drafts included."""
+        return len(self.engine.batch) * (1 + self.engine.draft_tokens)
 
     def _schedule_inline(self) -> list[Chunk]:
         """The policy of the GPU-resident scheduler, without a launch window."""
         assert self.graphs is not None
+        if self._filling:  # a prompt that is computed in chunks
+            action = decide_chunk(len(self.engine.batch), self._decoded, COUNT_UNLIMITED)
+            return [self._next_chunk(0)] if action is Action.PREFILL else []
+        front = list(islice(self.waiting, self.limits.prefill_batch_max))
+        if front and self.engine.pool.holds(front[0].key):
+            return []  # nobody overtakes it
         decision = decide(
-            [s.prompt_tokens for s in islice(self.waiting, self.limits.prefill_batch_max)],
+            [sequence.prompt_tokens for sequence in front],
             len(self.engine.batch),
-            HEADROOM_UNLIMITED,
+            COUNT_UNLIMITED,
             self.engine.kv,
             self.graphs,
             self.limits,
             self.engine.blocks_reserved,
+            self.engine.cached(front),
+            1 + self.engine.draft_tokens,
         )
         if decision.action is not Action.PREFILL:
             return []
-        for _ in range(decision.prefill_count):
-            self._admit()
-        return [Chunk(at, 0, s.prompt_tokens) for at, (s, _) in enumerate(self._filling)]
+        self._admit(decision.prefill_count)
+        return [self._next_chunk(position) for position in range(len(self._filling))]
+
+    def _next_chunk(self, position: int) -> Chunk:
+        """What an inline prefill computes of a prompt: all that is left, or a chunk of it."""
+        sequence, done = self._filling[position]
+        left = sequence.prompt_tokens - done
+        self._decoded = False
+        return Chunk(position, done, min(left, self.limits.chunk_tokens or left))
+
+    def _bring_back(self) -> None:
+        """Whoever is first in line and offloaded goes on, if there is room again."""
+        engine = self.engine
+        while self.waiting and engine.pool.holds(self.waiting[0].key):
+            full = len(engine.batch) + len(self._filling) >= self.limits.batch_max
+            if full or not engine.can_bring_back(self.waiting[0]):
+                return
+            self._copy(engine.bring_back(self.waiting.popleft()))
+
+    def _copy(self, copy_ns: int) -> None:
+        """The GPU copies after what it has begun, and before its next step."""
+        self._copied_ns = max(self._copied_ns, self._end_ns, self.env.now) + copy_ns
 
     def _admit_all(self) -> None:
         """Admit first come, first served, as far as sequences, KV blocks and the budget reach."""
         kv, limits = self.engine.kv, self.limits
-        budget = limits.prefill_tokens_max - len(self.engine.batch)
-        budget -= sum(sequence.prompt_tokens - done for sequence, done in self._filling)
+        budget = limits.prefill_tokens_max - self._decode_tokens
+        chunk = limits.chunk_tokens or COUNT_UNLIMITED
+        budget -= sum(min(s.prompt_tokens - done, chunk) for s, done in self._filling)
         while self.waiting and budget > 0:
             sequence = self.waiting[0]
+            if self.engine.pool.holds(sequence.key):
+                return  # nobody overtakes it
             full = len(self.engine.batch) + len(self._filling) >= limits.batch_max
             free = kv.blocks_free - self.engine.blocks_reserved
-            if full or kv.blocks_for(sequence.prompt_tokens + 1) > free:
+            found_tokens, found_blocks = kv.find(sequence.prefix_hashes, sequence.prompt_tokens)
+            needed = sequence.prompt_tokens + 1 + self.engine.draft_tokens
+            if full or kv.blocks_for(needed) - found_blocks > free:
                 return
-            budget -= sequence.prompt_tokens
-            self._admit()
+            budget -= min(sequence.prompt_tokens - found_tokens, chunk)
+            self._admit(1)
 
-    def _admit(self) -> None:
-        sequence = self.waiting.popleft()
-        kept = min(self.engine.kv.recall(sequence.key), sequence.prompt_tokens - 1)
-        self.engine.kv.admit(sequence.key, sequence.prompt_tokens)
-        self._filling.append((sequence, kept))
-        self.engine.recorder.scheduled(sequence.key, self.env.now)
+    def _admit(self, count: int) -> None:
+        """Admit prompts from the front; all are looked up before the first takes its blocks."""
+        engine = self.engine
+        group = [self.waiting.popleft() for _ in range(count)]
+        found = [engine.hold(sequence) for sequence in group]
+        for sequence, cached in zip(group, found, strict=True):
+            done = cached
+            if self.plane.scheduling == "chunked_prefill":
+                done = max(done, min(engine.kv.recall(sequence.key), sequence.prompt_tokens - 1))
+            engine.admit(sequence)
+            self._filling.append((sequence, done))
+            if engine.kv.prefixes is not None:
+                self._found_ns += self.plane.request_admit_ns if cached else 0
+                blocks = engine.kv.blocks_for(sequence.prompt_tokens)
+                self._found_ns += round(blocks * self.lookup_ns_per_block)
 
     # --- the loop of one step ----------------------------------------------------------------
 
@@ -188,16 +242,16 @@ class HostEngine:
         next_ns = launched_ns
         if self._unprocessed is not None:
             left_ns = next_ns = begins_ns + self.noise.run(self._unprocessed[0])
-        self._end_ns = begins_ns + self.plane.step_serial_ns + gpu_ns
+        self._end_ns = max(begins_ns, self._copied_ns) + self.plane.step_serial_ns + gpu_ns
         return self._end_ns, next_ns, left_ns
 
     def _process_last(self) -> None:
         """No step follows: the last step's tokens are processed as soon as it ends."""
         if self._unprocessed is not None:
-            update_ns, tokens = self._unprocessed
+            update_ns, *given = self._unprocessed
             self._end_ns += self.noise.run(update_ns)
             self._unprocessed = None
-            self.engine.sink.produced([(self._end_ns, tokens)])
+            self.engine.sink.produced([(self._end_ns, given[0], given[1])])
 
     def _prompt_step(self, chunks: list[Chunk]) -> Process:
         """One step with prompts in it, beside the decodes if the engine mixes them."""
@@ -210,10 +264,13 @@ class HostEngine:
         tokens, gpu_ns = self._prompt_gpu_ns(chunks, decoding)
         new = sum(chunk.done_tokens == 0 for chunk in chunks)
         launch_ns = self.plane.launch_host_ns(decoding + len(chunks), prefills=True)
-        launch_ns += new * self.plane.request_admit_ns
+        launch_ns += new * self.plane.request_admit_ns + self._found_ns
+        self._found_ns = 0
         finishing = [c for c in chunks if c.done_tokens + c.tokens == self._prompt(c)]
         first = sum(self._filling[chunk.position][0].generated == 0 for chunk in finishing)
-        yield from self._one_step(launch_ns, decoding, tokens, first + decoding, gpu_ns)
+        decoded = engine.batch.tokens_in(1) if mixing else 0
+        given = (first + decoded, first + decoding)
+        yield from self._one_step(launch_ns, decoding, tokens, given, gpu_ns)
         self._end_prompt_step(chunks, finishing, decoding)
 
     def _prompt(self, chunk: Chunk) -> int:
@@ -231,17 +288,25 @@ class HostEngine:
         return tokens, timing.prefill_ns(tokens, pairs)
 
     def _one_step(
-        self, launch_ns: int, decoding: int, prefill_tokens: int, tokens: int, gpu_ns: int
+        self,
+        launch_ns: int,
+        decoding: int,
+        prefill_tokens: int,
+        given: tuple[int, int],
+        gpu_ns: int,
     ) -> Process:
-        """Launch a step, record it, and sleep until the next one is scheduled."""
+        """Launch a step, record it, and sleep until the next one is scheduled.
+
+        ``given``: the tokens that it gives, and to how many sequences.
+        """
         engine = self.engine
         began_ns = self.env.now
-        update_ns = self.plane.update_host_ns(tokens)
+        update_ns = self.plane.update_host_ns(given[1])
         end_ns, next_ns, left_ns = self._launch(began_ns, launch_ns, gpu_ns)
         if left_ns is not None:
             assert self._unprocessed is not None
-            engine.sink.produced([(left_ns, self._unprocessed[1])])
-        self._unprocessed = (update_ns, tokens)
+            engine.sink.produced([(left_ns, *self._unprocessed[1:])])
+        self._unprocessed = (update_ns, *given)
         engine.record_step(began_ns, gpu_ns, end_ns, batch=decoding, prefill_tokens=prefill_tokens)
         if not self.plane.overlap:
             self._process_last()
@@ -256,8 +321,7 @@ class HostEngine:
             self._filling[chunk.position] = (sequence, done + chunk.tokens)
         merged = [self._filling[chunk.position] for chunk in finishing]
         if decoding:
-            engine.kv.grow(engine.batch.ordinal, 1)
-            engine.batch.advance(1)
+            engine.advance(1)
             engine.finish_due(engine.end)
         for sequence, done in merged:
             self._filling.remove((sequence, done))
@@ -265,6 +329,7 @@ class HostEngine:
 
     def _merge(self, sequence: Sequence, row: int) -> None:
         engine = self.engine
+        engine.kv.computed(sequence.key)
         if sequence.generated or engine.first_token(sequence, row):
             engine.start_decoding(sequence)
         else:
@@ -280,9 +345,13 @@ class HostEngine:
         if steps == 0:
             self._preempt()
             return
+        self._decoded = True
+        if self._filling and self.plane.scheduling == "inline_prefill":
+            steps = 1  # then comes the next chunk of a prompt
         if engine.recorder.awaits_delivery:
             steps = 1  # somebody acts on an answer: it must be known when it is delivered
         size = len(engine.batch)
+        given = (engine.batch.tokens_in(1), size)
         plan = self._plan(steps)
         engine.in_flight = plan.segment
         last = steps - 1
@@ -296,7 +365,7 @@ class HostEngine:
         self._end_ns = plan.last_end_ns[last]
         engine.commit(plan.segment, steps)
         if self.plane.overlap:
-            self._unprocessed = (self.plane.update_host_ns(size), size)
+            self._unprocessed = (self.plane.update_host_ns(size), *given)
         engine.finish_due(engine.end)
 
     def _plan(self, steps: int) -> Plan:
@@ -323,7 +392,7 @@ class HostEngine:
                 schedule_ns = left_ns = end_ns + self.noise.run(update_ns)
                 self._end_ns = schedule_ns
             else:
-                self._unprocessed = (update_ns, size)
+                self._unprocessed = (update_ns, batch.tokens_in(1), size)
             if left_ns is not None:
                 ready.append(left_ns)
             schedules.append(schedule_ns)
@@ -336,13 +405,16 @@ class HostEngine:
             np.array(ends),
             np.array(ready, dtype=np.int64),
             lag_steps=steps - len(ready),
-            carried_tokens=before[1] if before else None,
+            carried=before[1:] if before else None,
         )
         return Plan(segment, schedules, noise, last_ends)
 
     def _preempt(self) -> None:
         """The newest sequence waits to be recomputed, first in line."""
         sequence = self.engine.preempt()
-        if self.prefix_caching:
+        copy_ns = self.engine.put_aside(sequence)
+        if copy_ns:
+            self._copy(copy_ns)
+        elif self.prefix_caching and self.engine.kv.prefixes is None:
             self.engine.kv.remember(sequence.key, sequence.prompt_tokens)
         self.waiting.appendleft(sequence)
