@@ -7,6 +7,7 @@ clock and the router, which sees how many of its requests each replica has still
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
@@ -31,8 +32,8 @@ class Router:
     def __init__(self, env: Clock, setup: FleetSetup, replicas: list[Replica], rng: Any) -> None:
         workload = setup.replicas[0].workload
         count = len(workload.arrival_ns)
-        self.arrival_ns: list[int] = workload.arrival_ns.tolist()
-        self.outcome = [int(Outcome.NONE)] * count
+        self.arrival_ns: array[int] = array("q", workload.arrival_ns.tolist())
+        self.outcome = array("q", [int(Outcome.NONE)]) * count
         self.on_finish: Callable[[int, int], None] = lambda request, when_ns: None
         self.sent_to = [-1] * count
         self._env = env

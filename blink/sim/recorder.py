@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -29,31 +30,35 @@ MARKS_MAX: Final = 50_000
 _COLUMNS: Final = ("launched", "start", "end")
 
 
+def _whole(count: int, value: int) -> array[int]:
+    return array("q", [value]) * count
+
+
 class Recorder:
-    """Appends only. Steps go to growing int64 columns, requests to plain lists (one int a cell)."""
+    """Appends only, 8 bytes a cell: a day of a million requests is to fit in memory."""
 
     def __init__(self, workload: Workload) -> None:
         count = len(workload.arrival_ns)
         self.workload = workload
-        self.arrival_ns: list[int] = workload.arrival_ns.tolist()
-        self.submitted_ns = [ABSENT] * count
-        self.scheduled_ns = [ABSENT] * count
-        self.first_token_ns = [ABSENT] * count
-        self.finish_ns = [ABSENT] * count
-        self.output_tokens = [0] * count
-        self.outcome = [int(Outcome.NONE)] * count
-        self.slot = [ABSENT] * count
-        self.preemptions = [0] * count
-        self.first_step = [ABSENT] * count
-        self.delivered_ns: list[int] = []
-        self.streamed_tokens = [0] * count
+        self.arrival_ns: array[int] = array("q", workload.arrival_ns.tolist())
+        self.submitted_ns = _whole(count, ABSENT)
+        self.scheduled_ns = _whole(count, ABSENT)
+        self.first_token_ns = _whole(count, ABSENT)
+        self.finish_ns = _whole(count, ABSENT)
+        self.output_tokens = _whole(count, 0)
+        self.outcome = _whole(count, int(Outcome.NONE))
+        self.slot = _whole(count, ABSENT)
+        self.preemptions = _whole(count, 0)
+        self.first_step = _whole(count, ABSENT)
+        self.delivered_ns = array("q")
+        self.streamed_tokens = _whole(count, 0)
         self.steps = 0
         self.marks: list[Mark] = []
         self.counters: dict[str, int] = {}
         self.on_finish: Callable[[int, int], None] = lambda request, when_ns: None
         self._columns = {name: np.empty(4096, dtype=np.int64) for name in _COLUMNS}
-        self._segments: list[tuple[int, int, int, int]] = []
-        self._ranges: list[tuple[int, int, int]] = []
+        self._segments = array("q")  # steps, batch, prefill tokens, context tokens; again and again
+        self._ranges = array("q")  # request, first, end; again and again
         self._range_tokens: list[list[int]] = []
         self._on_delivery: deque[tuple[int, Callable[[int], None], bool]] = deque()
         self._acting = 0
@@ -90,7 +95,7 @@ class Recorder:
         columns["launched"][rows] = launched_ns
         columns["start"][rows] = end_ns - gpu_ns
         columns["end"][rows] = end_ns
-        self._segments.append((count, batch, prefill_tokens, context_tokens))
+        self._segments.extend((count, batch, prefill_tokens, context_tokens))
         self.steps += count
         return first
 
@@ -103,7 +108,7 @@ class Recorder:
 
     def delivered(self, times_ns: list[int]) -> None:
         """The flushes of the next undelivered steps reach the clients at ``times_ns``."""
-        self.delivered_ns += times_ns
+        self.delivered_ns.extend(times_ns)
         rows = len(self.delivered_ns)
         while self._on_delivery and self._on_delivery[0][0] < rows:
             row, action, acts = self._on_delivery.popleft()
@@ -146,7 +151,7 @@ class Recorder:
         Or as many from each as ``tokens`` says.
         """
         if end > first:
-            self._ranges.append((request, first, end))
+            self._ranges.extend((request, first, end))
             if tokens is not None:
                 assert len(tokens) == end - first
                 self._range_tokens.append(tokens)
@@ -163,7 +168,7 @@ class Recorder:
         """The requests, in order of arrival."""
         self._settle_first_tokens()
 
-        def column(values: list[int]) -> Int64Array:
+        def column(values: array[int]) -> Int64Array:
             return np.array(values, dtype=np.int64)
 
         return RequestTable(
@@ -189,7 +194,7 @@ class Recorder:
 
     def step_table(self) -> StepTable:
         """The steps, in order of time."""
-        columns = {name: column[: self.steps].copy() for name, column in self._columns.items()}
+        columns = {name: column[: self.steps] for name, column in self._columns.items()}
         count, batch, prefill, context = np.array(self._segments, dtype=np.int64).reshape(-1, 4).T
         place = np.arange(self.steps) - np.repeat(np.cumsum(count) - count, count)
         batch, prefill = np.repeat(batch, count), np.repeat(prefill, count)

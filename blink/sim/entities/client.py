@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from typing import Protocol
 
@@ -19,10 +20,10 @@ class Server(Protocol):
 
 
 class Book(Protocol):
-    """Where clients write when they asked, and read how it ended; lists of one entry a request."""
+    """Where clients write when they asked, and read how it ended; one entry a request."""
 
-    arrival_ns: list[int]
-    outcome: list[int]
+    arrival_ns: array[int]
+    outcome: array[int]
     on_finish: Callable[[int, int], None]
 
 
