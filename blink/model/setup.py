@@ -9,12 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from blink.model.calibrated_range import Coverage
 from blink.model.control_plane import ControlPlane
 from blink.model.hardware import DpuSku, GpuSku, HostSku, LinkSku
 from blink.model.interference import Interference
 from blink.model.llm import LlmSku
 from blink.model.policy import GraphCache, Limits
 from blink.model.profile import Steps
+from blink.model.timing import EngineEfficiency, engine
 from blink.model.workload import Workload
 
 LaunchMode = Literal["fire_and_forget", "tail_chain", "auto"]
@@ -65,6 +67,8 @@ class RunSetup:
     captured none but the maximal shape. ``provider`` and ``weights`` ("random", or a folder of
     safetensors) concern backends that compute; the twin knows step times only. ``profile`` names
     the hardware profile whose constants these are, ``steps`` its step times, if it has this run's.
+    ``efficiency`` replaces the catalogue's entry for the plane's engine; ``coverage`` is what a
+    fitted profile says of this run.
     """
 
     label: str
@@ -93,6 +97,8 @@ class RunSetup:
     fast_forward: bool = True
     profile: str | None = None
     steps: Steps | None = None
+    efficiency: EngineEfficiency | None = None
+    coverage: Coverage | None = None
     ring: RingSetup = RingSetup()
     front_end: FrontEndSetup = FrontEndSetup()
     faults: FaultSetup = FaultSetup()
@@ -107,3 +113,8 @@ def graph_cache(setup: RunSetup) -> GraphCache | None:
     if not setup.graph_table:
         return GraphCache(limits.batch_max, limits.prefill_tokens_max, (), ())
     return GraphCache(limits.batch_max, limits.prefill_tokens_max)
+
+
+def engine_efficiency(setup: RunSetup) -> EngineEfficiency:
+    """What the run's engine gets out of its GPU: as fitted, or as the catalogue has it."""
+    return setup.efficiency or engine(setup.plane.engine)

@@ -9,10 +9,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from blink.model import timing
 from blink.model.provenance import Constant, catalogue
 from blink.model.scenario import Scenario, resolved, resolved_toml
-from blink.model.setup import RunSetup
+from blink.model.setup import RunSetup, engine_efficiency
 from blink.plan.runner import PlannedRun
 
 Origins = dict[str, dict[str, dict[str, Any]]]
@@ -51,7 +50,7 @@ def _origins(plan: Sequence[PlannedRun]) -> Origins:
         origins[f"control plane {setup.plane.name}"] = _constants(setup.plane.provenance)
         if setup.steps is not None:
             origins[f"step times {setup.system}, profile {setup.profile}"] = _step_rows(setup)
-        engine = timing.engine(setup.plane.engine)
+        engine = engine_efficiency(setup)
         origins[f"engine {engine.name}"] = _constants(engine.provenance)
         if setup.interference.neighbours:
             neighbours = catalogue("interferers.toml")
