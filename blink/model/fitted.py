@@ -25,7 +25,7 @@ from pydantic import Field, StringConstraints
 from blink.model import hardware
 from blink.model.calibrated_range import CalibratedRange, Coverage, condition_of, coverage
 from blink.model.control_plane import ControlPlane
-from blink.model.errors import BadInput
+from blink.model.errors import BadInput, is_file
 from blink.model.hardware import DpuSku, GpuSku
 from blink.model.json_file import laid_out, parse, read_text
 from blink.model.provenance import Constant
@@ -121,18 +121,25 @@ def find(name: str) -> FittedProfile | None:
 
     Raises BadInput for a file that cannot be read, or that says it is one and is not.
     """
-    if not name.endswith(".json"):
-        return None
-    text = read_text(Path(name))
-    try:
-        document = json.loads(text)
-    except ValueError:
-        return None
-    if not isinstance(document, dict) or document.get("kind") != KIND:
+    text = read_text(Path(name)) if name.endswith(".json") else ""
+    if not _says_so(text):
         return None
     found = parse(FittedProfile, name, text)
     _check(found, name)
     return found
+
+
+def is_fitted(name: str) -> bool:
+    """Whether a file of that name, if it is still there, says that it is a fitted profile."""
+    return name.endswith(".json") and is_file(Path(name)) and _says_so(read_text(Path(name)))
+
+
+def _says_so(text: str) -> bool:
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return False
+    return isinstance(document, dict) and document.get("kind") == KIND
 
 
 def apply(setup: RunSetup, fitted: FittedProfile) -> RunSetup:
