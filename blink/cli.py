@@ -251,7 +251,7 @@ def explain(options: argparse.Namespace) -> int:
     return 0
 
 
-# --- fidelity, paper -------------------------------------------------------------------------
+# --- fidelity, calibrate, paper --------------------------------------------------------------
 
 
 def fidelity(options: argparse.Namespace) -> int:
@@ -263,6 +263,14 @@ def fidelity(options: argparse.Namespace) -> int:
         _print_json({"runs": rows})
     else:
         print_fidelity(rows)
+    return 0
+
+
+def calibrate(options: argparse.Namespace) -> int:
+    """``blink calibrate``: observed runs in, a fitted profile out."""
+    from blink.plan import calibrate_command
+
+    calibrate_command.run(options, shlex.join(["blink", *options.words]), _print_json)
     return 0
 
 
@@ -307,6 +315,7 @@ COMMANDS: Final = {
     "specs": specs,
     "explain": explain,
     "fidelity": fidelity,
+    "calibrate": calibrate,
     "paper": paper,
     "check": check,
     "fuzz": fuzz,

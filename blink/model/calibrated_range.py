@@ -121,9 +121,7 @@ def rate_of(arrival_ns: Int64Array) -> float | None:
     return (len(arrival_ns) - 1) / span_ns * 1e9 if span_ns else None
 
 
-def coverage(
-    known: CalibratedRange, condition: HostCondition, arrival_ns: Int64Array
-) -> Coverage:
+def coverage(known: CalibratedRange, condition: HostCondition, arrival_ns: Int64Array) -> Coverage:
     """The range, and in what the run that is to start lies outside of it."""
     outside = []
     rate, observed = rate_of(arrival_ns), known.rate_req_s

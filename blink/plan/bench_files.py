@@ -138,9 +138,7 @@ def read_vllm_bench(path: Path, text: str, asked: Asked) -> list[MeasuredRun]:
     return [report.run(asked)]
 
 
-def _detailed(
-    path: Path, found: VllmBench
-) -> tuple[Workload, Figures, RequestTimes, list[str]]:
+def _detailed(path: Path, found: VllmBench) -> tuple[Workload, Figures, RequestTimes, list[str]]:
     inputs, outputs, ttfts, itls = found.input_lens, found.output_lens, found.ttfts, found.itls
     if inputs is None or outputs is None or ttfts is None or itls is None:
         raise BadInput(
@@ -184,16 +182,17 @@ def _arrivals(found: VllmBench, count: int) -> tuple[NDArray[np.float64], list[s
         return np.zeros(count), []
     assert isinstance(found.request_rate, float)
     shape = found.burstiness
-    gaps = stream_of(1)("calibrate.arrivals").gamma(
-        shape, 1 / (found.request_rate * shape), count
-    )
+    gaps = stream_of(1)("calibrate.arrivals").gamma(shape, 1 / (found.request_rate * shape), count)
     return np.cumsum(gaps), [f"{DRAWN}: start_times is missing; the rate and burstiness are kept"]
 
 
 def _totals(path: Path, found: VllmBench) -> tuple[Workload, Figures, list[str]]:
     """A summary's requests, all alike, and its means."""
     arrival_s, said = _arrivals(found, found.completed)
-    alike = (found.total_input_tokens / found.completed, found.total_output_tokens / found.completed)
+    alike = (
+        found.total_input_tokens / found.completed,
+        found.total_output_tokens / found.completed,
+    )
     inputs, outputs = (np.full(found.completed, max(1, round(each)), np.int64) for each in alike)
     figures: Figures = {
         f"{name}_ms": {"mean": mean}
@@ -218,7 +217,7 @@ def _rates(found: VllmBench) -> Figures:
 
 
 def _date(written: str | None) -> str | None:
-    """vLLM's "20250801-123456" as a date."""
+    """VLLM's "20250801-123456" as a date."""
     digits = (written or "")[:8]
     return f"{digits[:4]}-{digits[4:6]}-{digits[6:]}" if digits.isdigit() else None
 
@@ -252,7 +251,10 @@ def _guide_run(
     order = np.argsort(start_s, kind="stable")
     outputs = np.array([row.output_tokens for row in rows], np.int64)[order]
     tpot = np.array(
-        [np.nan if row.inter_token_latency_ms is None else row.inter_token_latency_ms for row in rows]
+        [
+            np.nan if row.inter_token_latency_ms is None else row.inter_token_latency_ms
+            for row in rows
+        ]
     )[order]
     tpot[outputs < 2] = np.nan
     ttft = np.array([row.time_to_first_token_ms for row in rows], np.float64)[order]

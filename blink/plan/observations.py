@@ -80,18 +80,9 @@ class Observation:
 def observe(paths: Sequence[Path], asked: Asked) -> list[Observation]:
     """All runs of all files, in order.
 
-    Raises BadInput before anything runs: for a file of no known kind, for runs of several GPUs,
-    models or systems, for the same run twice.
+    Raises BadInput before anything runs: for a file of no known kind, or the same run twice.
     """
     found = [each for path in paths for each in _observed(path, asked)]
-    for what, values in (
-        ("GPUs", [each.server.gpu.name for each in found]),
-        ("models", [each.server.llm.name for each in found]),
-        ("systems", [each.server.system for each in found]),
-    ):
-        several = list(dict.fromkeys(values))
-        if len(several) > 1:
-            raise BadInput(f"runs of several {what}: {', '.join(several)}; a profile is of one")
     seen: dict[tuple[str, str], str] = {}
     for each in found:
         key = (each.sha256, each.label)
