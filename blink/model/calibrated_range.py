@@ -1,8 +1,9 @@
 """Where a fitted profile may be believed: the range of the runs that it was fitted to.
 
-A fit says something about steps and requests like those that it has seen. :func:`coverage` compares
-a run that is about to start with the range (its load, its host's condition), :func:`extrapolation`
-what the run then did (its steps, its prompts). Whatever lies outside is said, in words, and counted.
+A fit says something about steps and requests like those that it has seen. :func:`coverage`
+compares a run that is about to start with the range (its load, its host's condition),
+:func:`extrapolation` what the run then did (its steps, its prompts). Whatever lies outside is said
+in words, and counted.
 """
 
 from __future__ import annotations

@@ -187,7 +187,8 @@ def with_constants(setup: RunSetup, values: Mapping[str, float], source: str) ->
         if part != "interference"
     }
     if "interference" in parts:
-        changes["interference"] = replace(setup.interference, **parts["interference"])
+        factors: dict[str, Any] = dict(parts["interference"])
+        changes["interference"] = replace(setup.interference, **factors)
     return replace(setup, **changes)
 
 

@@ -1,10 +1,11 @@
 """Runs of a server as load generators report them: ``vllm bench serve`` and GuideLLM.
 
-* ``vllm bench serve --save-result`` writes one JSON object a run. With ``--save-detailed`` it holds
-  ``input_lens``, ``output_lens``, ``ttfts``, ``itls`` and, in newer versions, ``start_times``, in s;
-  without it only totals, means and percentiles.
-* GuideLLM writes ``benchmarks``, each with its ``requests.successful``. Its ``inter_token_latency``
-  a request is what is called TPOT here, its own ``time_per_output_token`` counts the first token.
+* ``vllm bench serve --save-result`` writes one JSON object a run. With ``--save-detailed`` it has
+  ``input_lens``, ``output_lens``, ``ttfts``, ``itls`` and, in newer versions, ``start_times``, all
+  in s; without it only totals, means and percentiles.
+* GuideLLM writes ``benchmarks``, each with its ``requests.successful``. A request's
+  ``inter_token_latency`` is what is called TPOT here; its ``time_per_output_token`` counts the
+  first token, too.
 
 Neither names its GPU, and neither says what else ran on the host. What a file does not say is an
 argument, or a default that is among the run's ``notes``.

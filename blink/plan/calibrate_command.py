@@ -49,10 +49,9 @@ def run(options: Any, command: str, print_json: Printed) -> None:
         cross_validate(observations, twin)
     today = datetime.now(UTC).date().isoformat()
     origin = Origin(name, today, commit_id(), command)
-    fitted = calibrate(observations, origin, twin, wanted=wanted, announce=announce)
-    rows: list[Row] = []
+    fitted, rows = calibrate(observations, origin, twin, wanted=wanted, announce=announce)
     if options.cross_validate:
-        rows = cross_validate(observations, twin, announce=announce)
+        rows = cross_validate(observations, twin, wanted=wanted, announce=announce) + rows
     if out is not None:
         _write(out, fitted)
         announce(f"written to {out}: a page loads it as hardware.profile")
@@ -61,7 +60,7 @@ def run(options: Any, command: str, print_json: Printed) -> None:
         print_json({"profile": document, "cross_validation": rows})
     else:
         print_profile(fitted)
-        if rows:
+        if options.cross_validate:
             print_cross_validation(rows)
 
 
@@ -119,12 +118,14 @@ def print_profile(fitted: FittedProfile, console: Console | None = None) -> None
 def _constants_table(fitted: FittedProfile) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for heading in ("constant", "fitted", "95 % interval", "before"):
-        table.add_column(heading, justify="left" if heading == "constant" else "right")
-    table.add_column("unit")
+        table.add_column(
+            heading, justify="left" if heading == "constant" else "right", no_wrap=True
+        )
+    table.add_column("unit", overflow="fold", min_width=13)
     for name, each in fitted.constants.items():
-        interval = f"{each.low:.4g} .. {each.high:.4g}"
+        interval = f"{each.low:.3g} .. {each.high:.3g}"
         table.add_row(
-            Text(_short(name)), f"{each.value:.4g}", interval, f"{each.before:.4g}", each.unit
+            Text(_short(name)), f"{each.value:.4g}", interval, f"{each.before:.3g}", each.unit
         )
     return table
 
@@ -135,10 +136,12 @@ def _errors_table(fitted: FittedProfile) -> Table:
     table.add_column("error", overflow="fold")
     for metric in AIMS:
         table.add_column(HEADINGS[metric], justify="right", no_wrap=True)
-    for each in fitted.runs:
+    labels = [f"{each.run}, {each.condition}" for each in fitted.runs]
+    common = _common_words(labels)
+    for label, each in zip(labels, fitted.runs, strict=True):
         figures = [each.figures.get(metric) for metric in AIMS]
         table.add_row(
-            Text(f"{each.run}, {each.condition}"),
+            Text(label.removeprefix(common)),
             *(_percent(figure.error if figure else None, metric=None) for figure in figures),
         )
         if fitted.held_out_by:
@@ -181,11 +184,11 @@ def print_cross_validation(rows: Sequence[Row], console: Console | None = None) 
     aims = ", ".join(
         f"{HEADINGS[m].replace(chr(10), ' ').strip()} {a:.0%}" for m, a in AIMS.items()
     )
-    console.print(Text(f"! beyond its aim ({aims}); x partly or wholly outside the fitted range"))
+    console.print(Text(f"! beyond its aim ({aims}); x outside the fitted range, in part at least"))
     judged = [row for row in rows if "errors" in row]
     for scope, some in (
-        ("inside the fitted range of host conditions", [r for r in judged if not _other_host(r)]),
-        ("next to other neighbours than fitted", [r for r in judged if _other_host(r)]),
+        ("on a host as it was when fitted", [row for row in judged if not _other_host(row)]),
+        ("on a host in another condition", [row for row in judged if _other_host(row)]),
     ):
         total = sum(len(row["errors"]) for row in some)
         held = total - sum(len(row["misses"]) for row in some)
@@ -198,33 +201,38 @@ def _other_host(row: Row) -> bool:
 
 
 def _folds_table(title: str, rows: Sequence[Row]) -> Table:
+    """One line a prediction; those of one fit to one run below its name."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, title=title)
     table.title_justify = "left"
-    common = _common_words([row[key] for row in rows for key in ("fitted_to", "predicted")])
-    for heading in ("fitted to", "predicted"):
-        table.add_column(heading, overflow="fold")
+    common = _common_words([row["predicted"] for row in rows])
+    table.add_column("predicted", overflow="fold")
     for metric in AIMS:
         table.add_column(HEADINGS[metric], justify="right", no_wrap=True)
     table.add_column("")
+    before = None
     for row in rows:
-        names = [Text(row[key].replace(common, "")) for key in ("fitted_to", "predicted")]
+        if row["kind"] == "one" and row["fitted_to"] != before:
+            before = row["fitted_to"]
+            table.add_row(Text(f"fitted to {before.removeprefix(common)}", style="bold"))
+        name = Text(f"  {row['predicted'].removeprefix(common)}")
         if "refused" in row:
-            table.add_row(*names, *("-" for _ in AIMS), "none")
+            table.add_row(name, *("-" for _ in AIMS), "identifies no constant")
             continue
         errors = (_percent(row["errors"].get(metric), metric) for metric in AIMS)
-        table.add_row(*names, *errors, "x" if row["extrapolated"] else "")
+        table.add_row(name, *errors, "x" if row["extrapolated"] else "")
     return table
 
 
 def _common_words(labels: Sequence[str]) -> str:
-    """The words that all labels begin with, "all but" left aside: they say nothing here."""
-    words = [label.removeprefix("all but ").split(" ") for label in labels]
+    """The words that all labels begin with: they say nothing here."""
+    words = [label.split(" ") for label in labels]
     shared: list[str] = []
     for each in zip(*words, strict=False):
         if len(set(each)) > 1:
             break
         shared.append(each[0])
-    return " ".join(shared) + " " if shared else ""
+    everything = len(shared) == min(len(each) for each in words)
+    return " ".join(shared) + " " if shared and not everything else ""
 
 
 def _percent(error: float | None, metric: str | None) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, sqrt
+from math import exp
 from typing import Any, Final
 
 import numpy as np
@@ -28,8 +28,10 @@ from blink.model.errors import BadInput
 from blink.model.fitted import Figure, FittedConstant, FittedProfile, ObservedRun, constant_of
 from blink.model.random import stream_of
 from blink.model.record import RunRecord
-from blink.plan.fitting import Fit, Floats, Twin, fit, rows_of, sigma_of, standard_errors
-from blink.plan.observations import Observation, RequestTimes, record_figures, record_times
+from blink.plan.fitting import Fit, Twin, fit, is_noisy, sigma_of
+from blink.plan.identify import Floats
+from blink.plan.measured import RequestTimes
+from blink.plan.observations import Observation, record_figures, record_times
 
 Announce = Callable[[str], None]
 Row = dict[str, Any]
@@ -62,17 +64,19 @@ def calibrate(
     *,
     wanted: Sequence[str] = (),
     announce: Announce = lambda text: None,
-) -> FittedProfile:
-    """Fit a profile to ``observations``.
+) -> tuple[FittedProfile, list[Row]]:
+    """Fit a profile to ``observations``, and predict each run with a fit to all the others.
 
-    Raises BadInput if they identify no constant, or not one that is ``wanted``.
+    The rows are those of :func:`cross_validate`, of kind "others"; none for a single run. Raises
+    BadInput if the runs identify no constant, or not one that is ``wanted``.
     """
-    announce(f"fitting to {len(observations)} runs")
+    announce(f"fitting to {len(observations)} {'runs' if len(observations) > 1 else 'run'}")
     found = fit(observations, twin, wanted)
     records = [twin.record(each, found.constants) for each in observations]
-    held_out = _held_out(observations, twin, wanted, found, announce)
+    held_out = _leave_one_out(observations, twin, wanted, announce)
+    errors = {row["predicted"]: row.get("all_errors", {}) for row in held_out}
     first = observations[0].server
-    return FittedProfile(
+    profile = FittedProfile(
         schema=1,
         kind="fitted",
         name=origin.name,
@@ -84,38 +88,56 @@ def calibrate(
         system=first.system,
         constants=_constants(observations, found, records),
         not_fitted=found.left_out,
-        held_out_by="refitted without the run" if len(observations) > 1 else None,
+        held_out_by="refitted without the run" if held_out else None,
         range=_range(observations, records),
         runs=tuple(
-            _observed(each, record, found, held_out.get(at, {}))
-            for at, (each, record) in enumerate(zip(observations, records, strict=True))
+            _observed(each, record, found, errors.get(each.label, {}))
+            for each, record in zip(observations, records, strict=True)
         ),
     )
+    return profile, [_told(row) for row in held_out]
 
 
 def cross_validate(
-    observations: Sequence[Observation], twin: Twin, *, announce: Announce = lambda text: None
+    observations: Sequence[Observation],
+    twin: Twin,
+    *,
+    wanted: Sequence[str] = (),
+    announce: Announce = lambda text: None,
 ) -> list[Row]:
-    """Fit on one run and predict each other; then fit on all but one and predict that.
+    """Fit to each run alone and predict every other.
 
-    A row holds ``kind`` ("one", "others"), ``fitted_to``, ``predicted`` (labels), ``constants``,
-    ``errors`` by metric of :data:`AIMS`, ``misses`` (metrics beyond their aim), ``extrapolated``
-    (lines), or ``refused`` with the reason. Raises BadInput for fewer than two runs.
+    A row holds ``kind`` ("one", or "others" for a fit to all runs but one), ``fitted_to`` and
+    ``predicted`` (labels), ``constants``, ``errors`` by metric of :data:`AIMS`, ``misses`` (metrics
+    beyond their aim), ``extrapolated`` (lines), or ``refused`` with the reason. Raises BadInput for
+    fewer than two runs.
     """
     if len(observations) < 2:
         raise BadInput("--cross-validate: needs two runs at least: one to fit to, one to predict")
     rows = []
-    everything = list(range(len(observations)))
-    folds = [("one", [at]) for at in everything]
-    if len(observations) > 2:
-        folds += [("others", [each for each in everything if each != at]) for at in everything]
-    for number, (kind, members) in enumerate(folds, start=1):
-        fitted_to = [observations[at] for at in members]
-        rest = [observations[at] for at in everything if at not in members]
-        named = fitted_to[0].label if kind == "one" else f"all but {rest[0].label}"
-        announce(f"[{number}/{len(folds)}] fit on {named}")
-        rows += _fold(kind, named, fitted_to, rest, twin)
+    for number, each in enumerate(observations, start=1):
+        announce(f"[{number}/{len(observations)}] fitted to {each.label} alone")
+        rest = [other for other in observations if other is not each]
+        rows += _fold("one", each.label, [each], rest, twin, wanted)
+    return [_told(row) for row in rows]
+
+
+def _leave_one_out(
+    observations: Sequence[Observation], twin: Twin, wanted: Sequence[str], announce: Announce
+) -> list[Row]:
+    if len(observations) < 2:
+        return []
+    rows = []
+    for number, each in enumerate(observations, start=1):
+        announce(f"[{number}/{len(observations)}] held out: {each.label}")
+        others = [other for other in observations if other is not each]
+        rows += _fold("others", f"all but {each.label}", others, [each], twin, wanted)
     return rows
+
+
+def _told(row: Row) -> Row:
+    """A row without the errors of the metrics that have no aim: the profile has them."""
+    return {name: value for name, value in row.items() if name != "all_errors"}
 
 
 # --- the profile -----------------------------------------------------------------------------
@@ -124,41 +146,39 @@ def cross_validate(
 def _constants(
     observations: Sequence[Observation], found: Fit, records: Sequence[RunRecord]
 ) -> dict[str, FittedConstant]:
-    widths, why = _jacobian_widths(found)
-    lows, highs = -widths, widths
     drawn = _bootstrap(observations, found, records)
-    methods = [why] * len(found.names)
-    if drawn is not None:
-        low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
-        wider = high - low > highs - lows
-        lows, highs = np.where(wider, low, lows), np.where(wider, high, highs)
-        by_draws = f"bootstrap over requests, linearised, {DRAWS} draws"
-        methods = [by_draws if each else why for each in wider]
-    return {
-        name: FittedConstant(
+    made = {}
+    for at, (name, value) in enumerate(found.constants.items()):
+        low, high, method = _interval(found, at)
+        if drawn is not None:
+            by_draws = [float(each) for each in np.quantile(drawn[:, at], [0.025, 0.975])]
+            if by_draws[1] - by_draws[0] > high - low:
+                low, high = by_draws
+                method = f"bootstrap over requests, linearised, {DRAWS} draws"
+        made[name] = FittedConstant(
             value=value,
-            low=value * exp(float(lows[at])),
-            high=value * exp(min(10.0, float(highs[at]))),
+            low=value * exp(low),
+            high=value * exp(high),
             before=found.before[name],
             unit=constant_of(observations[0].server, name)[1],
-            method=methods[at],
+            method=method,
             seen_in=_seen_in(observations, found, at),
         )
-        for at, (name, value) in enumerate(found.constants.items())
-    }
+    return made
 
 
-def _jacobian_widths(found: Fit) -> tuple[Floats, str]:
-    """Half of the 95 % interval of each logarithm, and how it was computed."""
+def _interval(found: Fit, at: int) -> tuple[float, float, str]:
+    """The 95 % interval of a logarithm, from the Jacobian, and how it was computed."""
     from scipy.stats import t
 
-    free = len(found.residuals) - len(found.names)
-    scatter = sqrt(float(found.residuals @ found.residuals) / free)
-    widened = max(1.0, scatter)
-    quantile = float(t.ppf(0.975, free))
-    said = f", widened {widened:.2g} times, for the runs scatter so" if widened > 1 else ""
-    widths: Floats = quantile * widened * standard_errors(found.jacobian)
-    return widths, f"Jacobian, {free} degrees of freedom{said}"
+    width = float(t.ppf(0.975, found.free[at])) * float(found.errors[at])
+    widened = max(
+        scatter
+        for scatter, weight in zip(found.scatter, found.response[at], strict=True)
+        if weight or len(found.scatter) == 1
+    )
+    said = f", widened {widened:.2g} times, as the runs scatter" if widened > 1 else ""
+    return -width, width, f"Jacobian, {found.free[at]} degrees of freedom{said}"
 
 
 def _bootstrap(
@@ -177,22 +197,19 @@ def _bootstrap(
     if len(pairs) < len(observations):
         return None
     rng = stream_of(1)("calibrate.bootstrap")
-    inverse = np.linalg.pinv(found.jacobian)
-    before = [_errors_of(*pair, np.arange(len(pair[0].ttft_ms))) for pair in pairs]
+    counts = [len(measured.ttft_ms) for measured, _ in pairs]
+    before = [_errors_of(*pair, np.arange(n)) for pair, n in zip(pairs, counts, strict=True)]
     changes = np.empty((DRAWS, len(found.names)))
     for draw in range(DRAWS):
         after = [
-            _errors_of(*pair, rng.integers(0, len(pair[0].ttft_ms), len(pair[0].ttft_ms)))
-            for pair in pairs
+            _errors_of(*pair, rng.integers(0, n, n)) for pair, n in zip(pairs, counts, strict=True)
         ]
-        moved = np.array(
-            [
-                (after[at].get(metric, 0.0) - before[at].get(metric, 0.0))
-                / sigma_of(observations[at], metric)
-                for at, metric in found.rows
-            ]
-        )
-        changes[draw] = -inverse @ moved
+        moved = [
+            (after[at].get(metric, 0.0) - before[at].get(metric, 0.0))
+            / sigma_of(observations[at], metric)
+            for at, metric in found.rows
+        ]
+        changes[draw] = -found.response @ np.array(moved)
     return changes
 
 
@@ -212,11 +229,11 @@ def _errors_of(
 
 def _seen_in(observations: Sequence[Observation], found: Fit, at: int) -> tuple[str, ...]:
     """The figures that tell most of a constant."""
-    order = np.argsort(-np.abs(found.jacobian[:, at]), kind="stable")[:SEEN_IN]
+    order = np.argsort(-np.abs(found.slopes[:, at]), kind="stable")[:SEEN_IN]
     return tuple(
         f"{found.rows[row][1]} of {observations[found.rows[row][0]].label}"
         for row in order.tolist()
-        if found.jacobian[row, at]
+        if found.slopes[row, at]
     )
 
 
@@ -249,45 +266,6 @@ def _error(predicted: float | None, measured: float) -> float | None:
     return None if predicted is None else predicted / measured - 1
 
 
-def _held_out(
-    observations: Sequence[Observation],
-    twin: Twin,
-    wanted: Sequence[str],
-    found: Fit,
-    announce: Announce,
-) -> dict[int, dict[str, float | None]]:
-    """The errors of each run, predicted with what the others identify."""
-    errors: dict[int, dict[str, float | None]] = {}
-    for at, each in enumerate(observations):
-        others = [other for other in observations if other is not each]
-        if not others:
-            break
-        announce(f"held out: {each.label}")
-        constants = _constants_without(others, twin, wanted, found)
-        predicted = twin.figures(each, constants)
-        errors[at] = {
-            metric: _error(predicted.get(metric), measured)
-            for metric, measured in each.figures.items()
-        }
-    return errors
-
-
-def _constants_without(
-    others: Sequence[Observation], twin: Twin, wanted: Sequence[str], found: Fit
-) -> dict[str, float]:
-    """What the others identify; nothing, and so the catalogue's constants, if that is none."""
-    try:
-        return fit(others, twin, wanted and _still(others, wanted), found.constants).constants
-    except BadInput:
-        return {}
-
-
-def _still(others: Sequence[Observation], wanted: Sequence[str]) -> Sequence[str]:
-    """The wanted constants that mean something without the run that is left out."""
-    noisy = any(each.server.interference.neighbours for each in others)
-    return [name for name in wanted if noisy or not name.startswith("interference.")]
-
-
 def _range(observations: Sequence[Observation], records: Sequence[RunRecord]) -> CalibratedRange:
     return range_of(
         [
@@ -313,10 +291,14 @@ def _fold(
     fitted_to: Sequence[Observation],
     rest: Sequence[Observation],
     twin: Twin,
+    wanted: Sequence[str],
 ) -> list[Row]:
+    """Fit to some, predict the rest; what the some cannot identify stays as it was."""
     row = {"kind": kind, "fitted_to": named}
+    noisy = any(is_noisy(each) for each in fitted_to)
+    asked = [name for name in wanted if noisy or not name.startswith("interference.")]
     try:
-        found = fit(fitted_to, twin)
+        found = fit(fitted_to, twin, asked)
     except BadInput as error:
         return [row | {"predicted": each.label, "refused": str(error)} for each in rest]
     known = _range(fitted_to, [twin.record(each, found.constants) for each in fitted_to])
@@ -325,17 +307,18 @@ def _fold(
         record = twin.record(each, found.constants)
         predicted = record_figures(record)
         errors = {
-            metric: _error(predicted.get(metric), each.figures[metric])
-            for metric in AIMS
-            if metric in each.figures
+            metric: _error(predicted.get(metric), measured)
+            for metric, measured in each.figures.items()
         }
+        judged = {metric: errors[metric] for metric in AIMS if metric in errors}
         rows.append(
             row
             | {
                 "predicted": each.label,
                 "constants": found.constants,
-                "errors": errors,
-                "misses": [name for name, error in errors.items() if beyond_aim(name, error)],
+                "errors": judged,
+                "all_errors": errors,
+                "misses": [name for name, error in judged.items() if beyond_aim(name, error)],
                 "extrapolated": _outside(known, each, record),
             }
         )
@@ -352,8 +335,3 @@ def _outside(known: CalibratedRange, each: Observation, record: RunRecord) -> li
     condition = condition_of(each.server.host.name, each.server.interference)
     covered = coverage(known, condition, workload.arrival_ns)
     return extrapolation(covered, record.steps, workload.input_tokens)[1]
-
-
-def figures_count(observations: Sequence[Observation]) -> int:
-    """How many figures there are to fit to."""
-    return len(rows_of(observations))

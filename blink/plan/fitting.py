@@ -5,35 +5,34 @@ in units of what its figure is trusted to (:data:`TRUST`). The twin is determini
 streams are the same in every evaluation, but it decides (a prompt joins this step or the next), so
 its figures are rough on a small scale: derivatives are differences over :data:`STEP`, not less.
 
-A constant is fitted only if the runs identify it. Constants are taken up one by one, the one that
-the figures tell most of first, as long as each has a standard error of at most
-:data:`ERROR_MAX` given all the others. This is a forward selection on the sensitivity matrix, as in
-Brun, Reichert, Künsch: Practical identifiability analysis of large environmental simulation
-models, Water Resources Research 37 (2001). What is left out is named, with the reason.
+A constant is fitted only if the runs identify it (:mod:`blink.plan.identify`). Where there are runs
+on a quiet host, these are fitted first: what they tell of the GPU and the engine is held while the
+rest is fitted to the runs next to neighbours, so that no flaw of the mechanism of interference is
+made good by a false GPU. The intervals carry the first stage's errors into the second.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from math import exp, log
-from typing import Any, Final
+from dataclasses import dataclass
+from importlib.util import find_spec
+from math import exp, log, sqrt
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from blink import backends
 from blink.model.errors import BackendUnavailable, BadInput
 from blink.model.fitted import constant_of
 from blink.model.record import RunRecord
+from blink.plan.identify import ERROR_MAX, Floats, choose, standard_errors
 from blink.plan.observations import Observation, record_figures
 
-Floats = NDArray[np.float64]
 Values = Mapping[str, float]
 STEP: Final = 0.1
 """Of a logarithm: how far a constant is moved to see what it does."""
-ERROR_MAX: Final = 0.2
-"""Of a logarithm: the largest standard error with which a constant counts as identified."""
+XTOL, FTOL = 5e-3, 1e-2
+"""A step of half a per cent, or a per cent less misfit, is below what the figures can tell."""
 LOST: Final = 1.5
 """A constant whose standard error has grown beyond that many times :data:`ERROR_MAX` is let go."""
 TRUST: Final = {
@@ -104,7 +103,7 @@ class Twin:
             name: value
             for name, value in constants.items()
             if value != constant_of(observation.server, name)[0]
-            and not (name.startswith("interference.") and not _is_noisy(observation))
+            and not (name.startswith("interference.") and not is_noisy(observation))
         }
         key = (observation.sha256, observation.label, tuple(sorted(changed.items())))
         if key not in self._known:
@@ -123,19 +122,27 @@ class Twin:
 class Fit:
     """What came out: constants by name, and how well the figures determine their logarithms.
 
-    jacobian: float64 of shape (residuals, constants), of ``residuals`` by the logarithms. ``rows``
-        says of each residual which observation and metric it is.
+    rows: of each residual which observation and metric it is.
+    slopes: float64 of shape (rows, constants), of the residuals by the logarithms.
+    response: float64 of shape (constants, rows): a change d of the residuals, all else the same,
+        moves the logarithms by ``-response @ d``.
+    errors, free: of each constant's logarithm the standard error, and its degrees of freedom.
+    scatter: of each row's stage how far its residuals scatter, in units of what they are trusted
+        to; the errors are widened by it where it is above 1.
     left_out: constants that are not fitted, with the reason.
     identified_by: by observation's label, the constants that it alone would identify.
     """
 
     constants: dict[str, float]
     before: dict[str, float]
-    jacobian: Floats
-    residuals: Floats
     rows: list[tuple[int, str]]
+    slopes: Floats
+    response: Floats
+    errors: Floats
+    free: tuple[int, ...]
+    scatter: tuple[float, ...]
     left_out: dict[str, str]
-    identified_by: dict[str, list[str]] = field(default_factory=dict)
+    identified_by: dict[str, list[str]]
 
     @property
     def names(self) -> list[str]:
@@ -143,103 +150,175 @@ class Fit:
         return list(self.constants)
 
 
-def fit(
-    observations: Sequence[Observation],
-    twin: Twin,
-    wanted: Sequence[str] = (),
-    start: Values | None = None,
-) -> Fit:
+def fit(observations: Sequence[Observation], twin: Twin, wanted: Sequence[str] = ()) -> Fit:
     """Fit what ``observations`` identify, or of it only the constants ``wanted``.
-
-    ``start``: where to begin, instead of at the catalogue's values.
 
     Raises BadInput if a wanted constant cannot be identified, or none at all; BackendUnavailable
     without SciPy.
     """
-    possible, left_out = _possible(observations, wanted)
-    before = {each.name: constant_of(observations[0].server, each.name)[0] for each in possible}
-    rows = rows_of(observations)
-    whole = _Problem(observations, twin, list(before), before, rows)
+    check_scipy()
+    _check_names(wanted)
+    quiet = [at for at, each in enumerate(observations) if not is_noisy(each)]
+    noisy = [at for at, each in enumerate(observations) if is_noisy(each)]
+    stages: list[_Stage] = []
+    left_out: dict[str, str] = {}
+    identified_by: dict[str, list[str]] = {}
+    held: dict[str, float] = {}
+    for members in (quiet, noisy):
+        if members:
+            stage = _fit_stage(observations, members, twin, wanted, held)
+            held |= stage.constants
+            left_out |= stage.left_out
+            identified_by |= stage.identified_by
+            stages.append(stage)
+    left_out = {name: why for name, why in left_out.items() if name not in held}
+    for name in wanted:
+        if name not in held:
+            raise BadInput(f"--fit {name}: cannot be identified: {left_out[name]}")
+    if not held:
+        where = ", ".join(dict.fromkeys(each.file for each in observations))
+        raise BadInput(f"{where}: identifies no constant of the twin: give more, or longer, runs")
+    return _joined(observations, twin, stages, left_out, identified_by)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """One of at most two fits: of which observations, what came out, and the derivatives there."""
+
+    members: list[int]
+    constants: dict[str, float]
+    before: dict[str, float]
+    jacobian: Floats
+    scatter: float
+    left_out: dict[str, str]
+    identified_by: dict[str, list[str]]
+
+
+def _fit_stage(
+    observations: Sequence[Observation],
+    members: list[int],
+    twin: Twin,
+    wanted: Sequence[str],
+    held: Values,
+) -> _Stage:
+    """Fit to some of the observations, with the constants in ``held`` as they are."""
+    mine = [observations[at] for at in members]
+    possible, left_out = _possible(mine, wanted, held)
+    before = {each.name: constant_of(mine[0].server, each.name)[0] for each in possible}
+    rows = rows_of(mine)
+    whole = _Problem(mine, twin, list(before), before, rows, held)
     sensitivity = whole.certain_slopes(np.zeros(len(before)))
     chosen, unseen = choose(sensitivity, whole.names)
     left_out |= unseen
-    _refuse(observations, wanted, chosen, left_out)
+    identified_by = {
+        each.label: choose(
+            sensitivity[[row for row, (which, _) in enumerate(rows) if which == at]], whole.names
+        )[0]
+        for at, each in enumerate(mine)
+    }
+    limits = {each.name: each for each in possible}
     while True:
-        problem = _Problem(observations, twin, chosen, before, rows)
-        best = _solve(problem, {each.name: each for each in possible}, start or {})
+        problem = _Problem(mine, twin, chosen, before, rows, held)
+        best = _solve(problem, limits) if chosen else np.empty(0)
         jacobian = problem.certain_slopes(best)
         errors = standard_errors(jacobian)
-        if errors.max() <= LOST * ERROR_MAX:
+        if errors.max(initial=0.0) <= LOST * ERROR_MAX:
             break
         dropped = chosen[int(errors.argmax())]
         left_out[dropped] = "where the fit ends, the figures no longer tell it from the others"
         chosen = [name for name in chosen if name != dropped]
-        _refuse(observations, wanted, chosen, left_out)
-    return Fit(
-        constants=problem.values(best),
+    left = problem.residuals(best)
+    free = max(1, len(left) - len(chosen))
+    return _Stage(
+        members=members,
+        constants={name: problem.values(best)[name] for name in chosen},
         before={name: before[name] for name in chosen},
         jacobian=jacobian,
-        residuals=problem.residuals(best),
-        rows=rows,
+        scatter=sqrt(float(left @ left) / free),
         left_out=left_out,
-        identified_by=_identified_by(observations, rows, sensitivity, whole.names),
+        identified_by=identified_by,
     )
 
 
-def _solve(problem: _Problem, limits: Mapping[str, Candidate], start: Values) -> Floats:
+def _solve(problem: _Problem, limits: Mapping[str, Candidate]) -> Floats:
     """The place with the least squares, within the limits of its constants."""
+    from scipy.optimize import least_squares
+
     before = problem.before
     low = [log(limits[name].low / before[name]) for name in problem.names]
     high = [log(limits[name].high / before[name]) for name in problem.names]
-    lower, upper = np.minimum(low, -1e-3), np.maximum(high, 1e-3)
-    place = [log(start.get(name, before[name]) / before[name]) for name in problem.names]
-    found = _least_squares()(
+    found = least_squares(
         problem.residuals,
-        np.clip(place, lower + 1e-6, upper - 1e-6),
+        np.zeros(len(problem.names)),
         jac=problem.slopes,
-        bounds=(lower, upper),
-        xtol=2e-3,
-        ftol=2e-3,
+        bounds=(np.minimum(low, -1e-3), np.maximum(high, 1e-3)),
+        xtol=XTOL,
+        ftol=FTOL,
         gtol=1e-6,
         max_nfev=20,
     )
     return np.asarray(found.x, dtype=np.float64)
 
 
-def choose(sensitivity: Floats, names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Which constants the figures identify together, in the order of ``names``, and why not others.
+def _joined(
+    observations: Sequence[Observation],
+    twin: Twin,
+    stages: Sequence[_Stage],
+    left_out: dict[str, str],
+    identified_by: dict[str, list[str]],
+) -> Fit:
+    """The stages as one fit: a later one answers to what an earlier one gets wrong."""
+    rows = rows_of(observations)
+    constants = {name: value for each in stages for name, value in each.constants.items()}
+    before = {name: value for each in stages for name, value in each.before.items()}
+    place = {name: at for at, name in enumerate(constants)}
+    slopes = np.zeros((len(rows), len(constants)))
+    response = np.zeros((len(constants), len(rows)))
+    scatter = np.ones(len(rows))
+    free = [1] * len(constants)
+    for stage in stages:
+        mine = [row for row, (which, _) in enumerate(rows) if which in stage.members]
+        names = list(stage.constants)
+        own = [place[name] for name in names]
+        slopes[np.ix_(mine, own)] = stage.jacobian
+        scatter[mine] = stage.scatter
+        earlier = [name for name in constants if place[name] < min(own, default=0)]
+        inverse = np.linalg.pinv(stage.jacobian)
+        response[np.ix_(own, mine)] = inverse
+        if earlier and own:
+            across = _across(observations, twin, stage, earlier, constants, before)
+            slopes[np.ix_(mine, [place[name] for name in earlier])] = across
+            passed = inverse @ across @ response[[place[name] for name in earlier]]
+            response[own] -= passed
+        for at in own:
+            free[at] = max(1, len(mine) - len(own))
+    errors = np.sqrt(np.sum((response * np.maximum(1.0, scatter)) ** 2, axis=1))
+    return Fit(
+        constants=constants,
+        before=before,
+        rows=rows,
+        slopes=slopes,
+        response=response,
+        errors=errors,
+        free=tuple(free),
+        scatter=tuple(scatter.tolist()),
+        left_out=left_out,
+        identified_by=identified_by,
+    )
 
-    sensitivity: float64 of shape (residuals, constants), residuals in units of their sigma, by the
-    constants' logarithms.
-    """
-    sizes = np.linalg.norm(sensitivity, axis=0)
-    reasons = {
-        names[at]: f"no observed figure tells it: 10 % more of it moves none by more than "
-        f"{0.1 * float(np.abs(sensitivity[:, at]).max(initial=0.0)):.2g} sigma"
-        for at in range(len(names))
-        if sizes[at] * ERROR_MAX < 1
-    }
-    taken: list[int] = []
-    waiting = [at for at in range(len(names)) if names[at] not in reasons]
-    while waiting and len(taken) < len(sensitivity) // 2:
-        own = [float(np.linalg.norm(_beyond(sensitivity, taken, at))) for at in waiting]
-        best = waiting.pop(int(np.argmax(own)))
-        if standard_errors(sensitivity[:, [*taken, best]]).max() <= ERROR_MAX:
-            taken.append(best)
-        else:
-            reasons[names[best]] = _alike(sensitivity, names, taken, best)
-    for at in waiting:
-        reasons[names[at]] = f"{len(sensitivity)} figures determine no more constants"
-    return [names[at] for at in sorted(taken)], reasons
 
-
-def standard_errors(sensitivity: Floats) -> Floats:
-    """Of each constant's logarithm, given all the others; inf where they cannot be told apart."""
-    information = sensitivity.T @ sensitivity
-    if np.linalg.cond(information) > 1e12:
-        return np.full(len(information), np.inf)
-    found: Floats = np.sqrt(np.diag(np.linalg.inv(information)))
-    return found
+def _across(
+    observations: Sequence[Observation],
+    twin: Twin,
+    stage: _Stage,
+    earlier: list[str],
+    constants: Values,
+    before: Values,
+) -> Floats:
+    """Derivatives of a stage's residuals by the constants that it held."""
+    mine = [observations[at] for at in stage.members]
+    problem = _Problem(mine, twin, earlier, before, rows_of(mine), stage.constants)
+    return problem.slopes(np.array([log(constants[name] / before[name]) for name in earlier]))
 
 
 def rows_of(observations: Sequence[Observation]) -> list[tuple[int, str]]:
@@ -255,10 +334,11 @@ def rows_of(observations: Sequence[Observation]) -> list[tuple[int, str]]:
 
 def sigma_of(observation: Observation, metric: str) -> float:
     """What a figure is trusted to, relative, one sigma."""
-    return TRUST[metric] * (NOISY_TRUST if _is_noisy(observation) else 1.0)
+    return TRUST[metric] * (NOISY_TRUST if is_noisy(observation) else 1.0)
 
 
-def _is_noisy(observation: Observation) -> bool:
+def is_noisy(observation: Observation) -> bool:
+    """Whether it ran next to neighbours."""
     return bool(observation.server.interference.neighbours)
 
 
@@ -272,13 +352,15 @@ class _Problem:
         names: list[str],
         before: Values,
         rows: Sequence[tuple[int, str]],
+        held: Values,
     ) -> None:
-        self.names = names
+        self.names, self._held = names, held
         self._observations, self._twin = observations, twin
         self.before, self._rows = before, rows
 
     def values(self, place: Floats) -> dict[str, float]:
-        return {
+        """The constants at a place, those that are held among them."""
+        return {**self._held} | {
             name: self.before[name] * exp(float(each))
             for name, each in zip(self.names, place, strict=True)
         }
@@ -313,24 +395,30 @@ class _Problem:
 
     def _around(self, place: Floats) -> tuple[Floats, Floats]:
         steps = STEP * np.eye(len(place))
-        ahead = np.stack([self.residuals(place + step) for step in steps], axis=1)
-        behind = np.stack([self.residuals(place - step) for step in steps], axis=1)
-        return ahead, behind
+        shape = (len(place), len(self._rows))
+        ahead = np.array([self.residuals(place + step) for step in steps]).reshape(shape)
+        behind = np.array([self.residuals(place - step) for step in steps]).reshape(shape)
+        return ahead.T, behind.T
 
 
-def _possible(
-    observations: Sequence[Observation], wanted: Sequence[str]
-) -> tuple[list[Candidate], dict[str, str]]:
-    """The candidates that mean something here, and why the others do not."""
+def _check_names(wanted: Sequence[str]) -> None:
     known = [each.name for each in CANDIDATES]
     for name in wanted:
         if name not in known:
             raise BadInput(
                 f"--fit {name}: no constant that can be fitted; known: {', '.join(known)}"
             )
-    noisy = any(_is_noisy(each) for each in observations)
+
+
+def _possible(
+    observations: Sequence[Observation], wanted: Sequence[str], held: Values
+) -> tuple[list[Candidate], dict[str, str]]:
+    """The candidates that mean something here, and why the others do not."""
+    noisy = is_noisy(observations[0])
     possible, left_out = [], {}
     for each in CANDIDATES:
+        if each.name in held:
+            continue
         if wanted and each.name not in wanted:
             left_out[each.name] = "not asked for"
         elif each.noisy and not noisy:
@@ -355,63 +443,10 @@ def _means_something(observation: Observation, name: str) -> bool:
     return constant_of(setup, name)[0] > 0
 
 
-def _refuse(
-    observations: Sequence[Observation],
-    wanted: Sequence[str],
-    chosen: Sequence[str],
-    left_out: Mapping[str, str],
-) -> None:
-    for name in wanted:
-        if name not in chosen:
-            raise BadInput(f"--fit {name}: cannot be identified: {left_out[name]}")
-    if not chosen:
-        where = ", ".join(dict.fromkeys(each.file for each in observations))
-        raise BadInput(f"{where}: identifies no constant of the twin: give more, or longer, runs")
-
-
-def _beyond(sensitivity: Floats, taken: Sequence[int], at: int) -> Floats:
-    """What is left of a column when all that the taken ones can do as well is out of it."""
-    column = sensitivity[:, at]
-    if not taken:
-        return column
-    others = sensitivity[:, list(taken)]
-    weights, *_ = np.linalg.lstsq(others, column, rcond=None)
-    left: Floats = column - others @ weights
-    return left
-
-
-def _alike(sensitivity: Floats, names: Sequence[str], taken: Sequence[int], at: int) -> str:
-    """Which taken constants do what this one does."""
-    column = sensitivity[:, at] / np.linalg.norm(sensitivity[:, at])
-    cosines = {
-        names[other]: abs(
-            float(column @ sensitivity[:, other] / np.linalg.norm(sensitivity[:, other]))
-        )
-        for other in taken
-    }
-    nearest = sorted(cosines, key=lambda name: -cosines[name])[:2]
-    return f"moves the figures as {' and '.join(nearest)} do: these runs cannot tell them apart"
-
-
-def _identified_by(
-    observations: Sequence[Observation],
-    rows: Sequence[tuple[int, str]],
-    sensitivity: Floats,
-    names: Sequence[str],
-) -> dict[str, list[str]]:
-    found = {}
-    for at, each in enumerate(observations):
-        mine = [row for row, (which, _) in enumerate(rows) if which == at]
-        found[each.label], _ = choose(sensitivity[mine], names)
-    return found
-
-
-def _least_squares() -> Any:
-    try:
-        from scipy.optimize import least_squares
-    except ModuleNotFoundError:
+def check_scipy() -> None:
+    """Raise BackendUnavailable, with the command that installs it, where SciPy is missing."""
+    if find_spec("scipy") is None:
         raise BackendUnavailable(
             "calibrating needs SciPy, which is not installed here; install it with: "
             "pip install 'scipy>=1.14'"
-        ) from None
-    return least_squares
+        )

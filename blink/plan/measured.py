@@ -334,7 +334,7 @@ def _rows(path: Path, text: str) -> list[RequestRow]:
 
 
 def _measured(path: Path, rows: Sequence[RequestRow]) -> tuple[Workload, Figures, RequestTimes]:
-    """Workload, figures and times a request, of the engine's stamps, on one clock that starts at the first arrival.
+    """What the engine's stamps say, on one clock that starts at the first arrival.
 
     ``arrival_time`` is another clock's; a request is queued at once when the engine is idle, so
     the least difference between the two is the clocks' offset.

@@ -146,8 +146,8 @@ def _observed(path: Path, asked: Asked) -> list[Observation]:
         runs = read_vllm_bench(path, text, asked)
     else:
         raise BadInput(
-            f"{path}: neither a result of vllm bench serve or GuideLLM, nor a hardware profile, nor "
-            "a summary of measured runs"
+            f"{path}: neither a result of vllm bench serve or GuideLLM, nor a hardware profile, "
+            "nor a summary of measured runs"
         )
     return [_of_measured(run, path, _hash(text)) for run in runs]
 
