@@ -145,26 +145,26 @@ def extrapolation(
     known = covered.range
     if known is None:
         return len(steps), list(covered.outside)
-    decodes = steps.decode_batch > 0
-    mean_context = steps.context_tokens / np.maximum(1, steps.decode_batch)
+    decodes, every = steps.decode_batch > 0, np.ones(len(steps), dtype=np.bool_)
+    context = steps.context_tokens / np.maximum(1, steps.decode_batch)
     parts = (
-        ("decode another number of sequences", known.batch.outside(steps.decode_batch) & decodes),
-        ("decode at another mean context", known.context_tokens.outside(mean_context) & decodes),
-        ("prefill another number of tokens", known.prefill_tokens.outside(steps.prefill_tokens)),
+        ("decode more or fewer sequences", "", known.batch, steps.decode_batch, decodes),
+        ("decode at another mean context", " tokens", known.context_tokens, context, decodes),
+        ("prefill more tokens", " tokens", known.prefill_tokens, steps.prefill_tokens, every),
     )
-    spans = (known.batch, known.context_tokens, known.prefill_tokens)
-    lines = [
-        f"{int(where.sum())} of {len(steps)} steps {what}: observed {span}"
-        for (what, where), span in zip(parts, spans, strict=True)
-        if where.any()
-    ]
+    outside, lines = np.zeros(len(steps), dtype=np.bool_), []
+    for what, unit, span, values, judged in parts:
+        where = span.outside(values) & judged
+        outside |= where
+        if where.any():
+            count = f"{int(where.sum())} of {len(steps)} steps"
+            lines.append(f"{count} {what}: observed {span}{unit}")
     prompts = int(known.prompt_tokens.outside(prompt_tokens).sum())
     if prompts:
         lines.append(
             f"{prompts} of {len(prompt_tokens)} prompts have another length: observed "
             f"{known.prompt_tokens} tokens"
         )
-    outside = np.logical_or.reduce([where for _, where in parts])
     return int(outside.sum()), [*covered.outside, *lines]
 
 

@@ -116,7 +116,7 @@ def print_profile(fitted: FittedProfile, console: Console | None = None) -> None
 
 
 def _constants_table(fitted: FittedProfile) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for heading in ("constant", "fitted", "95 % interval", "before"):
         table.add_column(
             heading, justify="left" if heading == "constant" else "right", no_wrap=True
@@ -132,7 +132,7 @@ def _constants_table(fitted: FittedProfile) -> Table:
 
 def _errors_table(fitted: FittedProfile) -> Table:
     """The error of the fit, and below it that of the prediction without the run."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     table.add_column("error", overflow="fold")
     for metric in AIMS:
         table.add_column(HEADINGS[metric], justify="right", no_wrap=True)

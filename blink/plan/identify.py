@@ -52,6 +52,8 @@ def choose(sensitivity: Floats, names: Sequence[str]) -> tuple[list[str], dict[s
 def standard_errors(sensitivity: Floats) -> Floats:
     """Of each constant's logarithm, given all the others; inf where they cannot be told apart."""
     information = sensitivity.T @ sensitivity
+    if not len(information):
+        return np.empty(0)
     if np.linalg.cond(information) > CONDITION_MAX:
         return np.full(len(information), np.inf)
     found: Floats = np.sqrt(np.diag(np.linalg.inv(information)))
