@@ -24,7 +24,7 @@ from pydantic import Field
 
 from blink.model import hardware
 from blink.model.errors import BadInput
-from blink.model.json_file import parse
+from blink.model.json_file import Shape, parse
 from blink.model.random import stream_of
 from blink.model.workload import Workload
 from blink.plan.measured import (
@@ -42,6 +42,7 @@ from blink.plan.measured_files import Figure, Part, Stamp, Tokens
 Seconds = Annotated[float, Field(ge=0, le=1e7)]
 Whole = Annotated[int, Field(ge=0, le=1_000_000_000)]
 DRAWN: Final = "ARRIVALS DRAWN"
+LINES_MAX: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ class GuideReport(Part):
 
 def read_vllm_bench(path: Path, text: str, asked: Asked) -> list[MeasuredRun]:
     """The run of a result file. Raises BadInput, one line each, for what it lacks."""
-    found = parse(VllmBench, path, text)
+    found = _parsed(VllmBench, path, text)
     notes = [f"{found.failed} failed requests left out"] if found.failed else []
     closed = found.max_concurrency
     if closed is not None and found.request_rate not in (None, "inf") and not found.start_times:
@@ -230,7 +231,7 @@ def read_guidellm(
     path: Path, text: str, document: Mapping[str, Any], asked: Asked
 ) -> list[MeasuredRun]:
     """Every load of a report. Raises BadInput, one line each, for what it lacks."""
-    report = parse(GuideReport, path, text)
+    report = _parsed(GuideReport, path, text)
     name = next(_models(document), None)
     return [
         _guide_run(path, f"{path}: benchmarks.{index}", each.requests, name, asked)
@@ -297,6 +298,17 @@ def _models(part: Any) -> Iterator[str]:
 
 
 # --- both ------------------------------------------------------------------------------------
+
+
+def _parsed(kind: type[Shape], path: Path, text: str) -> Shape:
+    """Read a file; of requests that all lack the same thing a few lines are enough."""
+    try:
+        return parse(kind, path, text)
+    except BadInput as error:
+        lines = str(error).splitlines()
+        more = len(lines) - LINES_MAX
+        told = [*lines[:LINES_MAX], *([f"{path}: and {more} more such lines"] if more > 0 else [])]
+        raise BadInput("\n".join(told)) from None
 
 
 def _figures(times: RequestTimes) -> Figures:

@@ -101,9 +101,8 @@ def _write(path: Path, fitted: FittedProfile) -> None:
 def print_profile(fitted: FittedProfile, console: Console | None = None) -> None:
     """Print the constants, what was not fitted, the errors that are left, and the range."""
     console = console or Console()
-    console.print(
-        Text(f"{fitted.system}, {fitted.model}, {fitted.gpu}: {len(fitted.runs)} runs", "bold")
-    )
+    runs = f"{len(fitted.runs)} {'runs' if len(fitted.runs) > 1 else 'run'}"
+    console.print(Text(f"{fitted.system}, {fitted.model}, {fitted.gpu}: {runs}", "bold"))
     console.print(_constants_table(fitted))
     for name, reason in fitted.not_fitted.items():
         console.print(Text(f"not fitted: {_short(name)}: {reason}", style="dim"))
@@ -121,13 +120,18 @@ def _constants_table(fitted: FittedProfile) -> Table:
         table.add_column(
             heading, justify="left" if heading == "constant" else "right", no_wrap=True
         )
-    table.add_column("unit", overflow="fold", min_width=13)
+    table.add_column("unit", overflow="fold")
     for name, each in fitted.constants.items():
-        interval = f"{each.low:.3g} .. {each.high:.3g}"
+        interval = f"{_number(each.low)} .. {_number(each.high)}"
         table.add_row(
-            Text(_short(name)), f"{each.value:.4g}", interval, f"{each.before:.3g}", each.unit
+            Text(_short(name)), _number(each.value), interval, _number(each.before), each.unit
         )
     return table
+
+
+def _number(value: float) -> str:
+    """Three digits, in as few characters as they take."""
+    return f"{value:.3g}".replace("e+0", "e").replace("e-0", "e-")
 
 
 def _errors_table(fitted: FittedProfile) -> Table:

@@ -173,6 +173,16 @@ def test_what_cannot_be_used_is_one_line(
     assert "result.json" in str(refused.value)
 
 
+def test_many_bad_requests_are_a_few_lines(tmp_path: Path) -> None:
+    document = guide(time_to_first_token_ms=None)
+    requests = document["benchmarks"][0]["requests"]
+    requests["successful"] = requests["successful"][1:] * 500
+    with pytest.raises(BadInput) as refused:
+        read(tmp_path, document)
+    lines = str(refused.value).splitlines()
+    assert len(lines) == 6 and lines[-1].endswith("and 495 more such lines")
+
+
 def test_the_same_run_twice_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     path.write_text(json.dumps(detailed()))
