@@ -54,6 +54,7 @@ def parser(functions: Commands) -> argparse.ArgumentParser:
     one.add_argument("--model-config", type=Path, help="HF config.json of the measured model")
     one.add_argument("--gpu", help="GPU of the measurement, if the file does not say")
     _add_reproduce(commands)
+    _add_calibrate(commands)
     _add_check(commands)
     _add_fuzz(commands)
     for name, function in functions.items():
@@ -77,6 +78,32 @@ def _add_reproduce(commands: Any) -> None:
     one.add_argument("--only", metavar="ID", help="entries whose id begins with ID, each shown")
     one.add_argument("--jobs", type=int, metavar="N", help="processes; default: one a core")
     one.add_argument("--seed", type=_seed, metavar="N", help="draw other requests; default: 1")
+
+
+def _add_calibrate(commands: Any) -> None:
+    one = _add(
+        commands,
+        "calibrate",
+        "fit the twin's constants to observed runs, and say how far they can be believed",
+        "blink calibrate blink/model/data/measured/vllm_h200.json --out h200-vllm.json",
+    )
+    one.add_argument(
+        "records",
+        nargs="+",
+        type=Path,
+        metavar="RECORD",
+        help="what blink run or validate wrote, a profile, vllm bench serve or GuideLLM JSON, or "
+        "measured requests",
+    )
+    one.add_argument(
+        "--cross-validate", action="store_true", help="fit to one run and to all but one, and judge"
+    )
+    one.add_argument("--out", type=Path, metavar="FILE", help="write the profile as NAME.json")
+    one.add_argument("--fit", metavar="NAMES", help="fit these constants only; all must be told")
+    one.add_argument("--system", metavar="NAME", help="of a record of several systems, this one")
+    one.add_argument("--model", type=Path, metavar="NAME", help="model, or its HF config.json")
+    one.add_argument("--gpu", metavar="NAME", help="GPU of the runs, if the file does not say")
+    one.add_argument("--host", metavar="NAME", help="host of the runs, if the file does not say")
 
 
 def _add_check(commands: Any) -> None:

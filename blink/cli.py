@@ -273,7 +273,7 @@ def compare(options: argparse.Namespace) -> int:
     return 0
 
 
-# --- fidelity, reproduce -----------------------------------------------------------------------
+# --- fidelity, calibrate, reproduce ----------------------------------------------------------
 
 
 def fidelity(options: argparse.Namespace) -> int:
@@ -285,6 +285,14 @@ def fidelity(options: argparse.Namespace) -> int:
         _print_json({"runs": rows})
     else:
         print_fidelity(rows)
+    return 0
+
+
+def calibrate(options: argparse.Namespace) -> int:
+    """``blink calibrate``: observed runs in, a fitted profile out."""
+    from blink.plan import calibrate_command
+
+    calibrate_command.run(options, shlex.join(["blink", *options.words]), _print_json)
     return 0
 
 
@@ -393,6 +401,7 @@ COMMANDS: Final = {
     "explain": explain,
     "compare": compare,
     "fidelity": fidelity,
+    "calibrate": calibrate,
     "reproduce": reproduce,
     "check": check,
     "fuzz": fuzz,

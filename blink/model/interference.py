@@ -39,13 +39,16 @@ class Interference:
     """The neighbours and what was done against them.
 
     ``pinned_cores`` are the server's own logical CPUs, ``llc_ways`` the cache ways kept for it,
-    ``huge_pages`` whether its own memory lies in them.
+    ``huge_pages`` whether its own memory lies in them. The two factors scale what the mechanism
+    adds, waits and work: 1 as the catalogue has it, or as fitted (:mod:`blink.model.fitted`).
     """
 
     neighbours: tuple[Neighbour, ...] = ()
     pinned_cores: int | None = None
     llc_ways: int | None = None
     huge_pages: bool = False
+    queue_factor: float = 1.0
+    memory_factor: float = 1.0
 
 
 QUIET = Interference()
@@ -113,7 +116,7 @@ def host_pressure(host: HostSku, plane: ControlPlane, interference: Interference
     return HostPressure(
         work_inflation=_memory(host, plane, interference, kinds, miss_rate, constants),
         runnable_per_cpu=runnable,
-        stall_mean_ns=(runnable - 1) * slice_ns,
+        stall_mean_ns=(runnable - 1) * slice_ns * interference.queue_factor,
         slice_ns=slice_ns,
         jitter_sigma=plane.jitter_sigma,
         llc_miss_rate=miss_rate,
@@ -168,4 +171,5 @@ def _memory(
     pressure = sum(each.threads * kind.number("memory_pressure") for each, kind in kinds)
     relief = constants.number("huge_page_relief") if interference.huge_pages else 0.0
     walks = constants.number("tlb_inflation") * min(1.0, pressure / host.physical_cores)
-    return 1 + plane.memory_bound_share * (cache + walks * (1 - relief))
+    added = plane.memory_bound_share * (cache + walks * (1 - relief))
+    return 1 + added * interference.memory_factor

@@ -1,9 +1,10 @@
-"""Reads a JSON document into a strict shape, or says in one line what is wrong with it."""
+"""Reads a JSON document into a strict shape, or says in one line what is wrong; writes one, too."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -12,6 +13,7 @@ from blink.model.errors import BadInput
 from blink.model.workload.traces import shown
 
 Shape = TypeVar("Shape", bound=BaseModel)
+LINE_MAX: Final = 110
 _TELL_THEMSELVES = ("missing", "order", "tokens", "conflict", "extra_forbidden")
 """Kinds of error whose message needs no value beside it."""
 
@@ -35,6 +37,23 @@ def read_text(path: Path) -> str:
         raise BadInput(f"{path}: not UTF-8 text: byte {error.start}") from None
     except OSError as error:
         raise BadInput(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def laid_out(part: Any, margin: str = "") -> str:
+    """JSON in which whatever fits on a line is on one, and so is a list of numbers.
+
+    ``margin`` stands before every line but the first.
+    """
+    plain = json.dumps(part, ensure_ascii=False, allow_nan=False)
+    numbers = isinstance(part, list) and not any(isinstance(each, dict | list) for each in part)
+    if not isinstance(part, dict | list) or numbers or len(margin + plain) <= LINE_MAX:
+        return plain
+    inner = margin + "  "
+    if isinstance(part, list):
+        lines = [inner + laid_out(each, inner) for each in part]
+        return "[\n" + ",\n".join(lines) + f"\n{margin}]"
+    lines = [f"{inner}{json.dumps(key)}: {laid_out(each, inner)}" for key, each in part.items()]
+    return "{\n" + ",\n".join(lines) + f"\n{margin}}}"
 
 
 def _line(error: ErrorDetails) -> str:

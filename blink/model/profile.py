@@ -21,7 +21,7 @@ import numpy.typing as npt
 from pydantic import Field, StringConstraints, model_validator
 
 from blink.model.errors import BadInput, UnknownName
-from blink.model.json_file import parse, read_text
+from blink.model.json_file import laid_out, parse, read_text
 from blink.model.scenario.base import Count, Section, conflict
 
 MICROBENCHMARKS: Final = {
@@ -36,7 +36,6 @@ MICROBENCHMARKS: Final = {
     "read_metadata_ns": "a bulk read of the ring's metadata, 64 KiB, posted to completed",
 }
 """What every profile has measured; it may have more."""
-LINE_MAX: Final = 110
 
 
 class Timing(TypedDict):
@@ -203,7 +202,7 @@ class Profile(Section):
 
     def text(self) -> str:
         """The file's text: keys as declared, None left out, a row a line."""
-        return _laid_out(self.model_dump(mode="json", by_alias=True, exclude_none=True), "") + "\n"
+        return laid_out(self.model_dump(mode="json", by_alias=True, exclude_none=True), "") + "\n"
 
 
 def names() -> list[str]:
@@ -238,17 +237,3 @@ def of(document: Mapping[str, Any]) -> Profile:
     except ValueError as error:
         raise BadInput(f"profile: {error}") from None
     return parse(Profile, "profile", text)
-
-
-def _laid_out(part: Any, margin: str) -> str:
-    """JSON in which whatever fits on a line is on one, and so is a list of numbers."""
-    plain = json.dumps(part, ensure_ascii=False, allow_nan=False)
-    numbers = isinstance(part, list) and not any(isinstance(each, dict | list) for each in part)
-    if not isinstance(part, dict | list) or numbers or len(margin + plain) <= LINE_MAX:
-        return plain
-    inner = margin + "  "
-    if isinstance(part, list):
-        lines = [inner + _laid_out(each, inner) for each in part]
-        return "[\n" + ",\n".join(lines) + f"\n{margin}]"
-    lines = [f"{inner}{json.dumps(key)}: {_laid_out(each, inner)}" for key, each in part.items()]
-    return "{\n" + ",\n".join(lines) + f"\n{margin}}}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from blink.model import control_plane, hardware, llm, profile, timing
+from blink.model import control_plane, fitted, hardware, llm, profile, timing
 from blink.model.calibration import calibrate
 from blink.model.control_plane import ControlPlane
 from blink.model.errors import BadInput
@@ -93,7 +93,13 @@ def resolve(
             f"engine.tensor_parallel = {parallel.gpus}: hardware.profile was measured on one GPU: "
             "leave one of them out"
         )
-    return calibrate(setup, profile.lookup(name)) if name else setup
+    return _with_profile(setup, name) if name else setup
+
+
+def _with_profile(setup: RunSetup, name: str) -> RunSetup:
+    """The run under a profile, whichever kind it is: one of a machine, or one that was fitted."""
+    found = fitted.find(name)
+    return fitted.apply(setup, found) if found else calibrate(setup, profile.lookup(name))
 
 
 def _kv_blocks(

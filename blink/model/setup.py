@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from blink.model.calibrated_range import Coverage
 from blink.model.control_plane import ControlPlane
 from blink.model.hardware import DpuSku, GpuSku, HostSku, LinkSku
 from blink.model.interference import Interference
@@ -18,6 +19,7 @@ from blink.model.parallel import ONE_GPU, TensorParallel
 from blink.model.policy import GraphCache, Limits
 from blink.model.profile import Steps
 from blink.model.speculation import Speculation
+from blink.model.timing import EngineEfficiency, engine
 from blink.model.workload import Workload
 
 LaunchMode = Literal["fire_and_forget", "tail_chain", "auto"]
@@ -70,6 +72,8 @@ class RunSetup:
     the hardware profile whose constants these are, ``steps`` its step times, if it has this run's.
     ``prefix_caching`` lets requests share the beginning of their prompts where the workload has
     hashes of them; without, a preempted sequence may find again what is left of its own blocks.
+    ``efficiency`` replaces the catalogue's entry for the plane's engine; ``coverage`` is what a
+    fitted profile says of this run.
     """
 
     label: str
@@ -101,6 +105,8 @@ class RunSetup:
     fast_forward: bool = True
     profile: str | None = None
     steps: Steps | None = None
+    efficiency: EngineEfficiency | None = None
+    coverage: Coverage | None = None
     ring: RingSetup = RingSetup()
     front_end: FrontEndSetup = FrontEndSetup()
     faults: FaultSetup = FaultSetup()
@@ -146,3 +152,8 @@ def graph_cache(setup: RunSetup) -> GraphCache | None:
     if not setup.graph_table:
         return GraphCache(limits.batch_max, limits.prefill_tokens_max, (), ())
     return GraphCache(limits.batch_max, limits.prefill_tokens_max)
+
+
+def engine_efficiency(setup: RunSetup) -> EngineEfficiency:
+    """What the run's engine gets out of its GPU: as fitted, or as the catalogue has it."""
+    return setup.efficiency or engine(setup.plane.engine)

@@ -22,9 +22,9 @@ from blink.model.hardware import GpuSku
 from blink.model.llm import LlmSku
 from blink.model.profile import DecodeRow, PrefillRow, Steps
 from blink.model.record import STEP_MIXED, StepTable
-from blink.model.setup import RunSetup
+from blink.model.setup import RunSetup, engine_efficiency
 from blink.model.speculation import SpeculativeStepTime
-from blink.model.timing import EngineEfficiency, StepTime, causal_pairs, engine
+from blink.model.timing import EngineEfficiency, StepTime, causal_pairs
 
 Floats = NDArray[np.float64]
 REACH: Final = 1.25
@@ -33,7 +33,7 @@ REACH: Final = 1.25
 
 def step_time(setup: RunSetup) -> StepTime:
     """The step times of a run: the roofline's, or bent through the profile's where it has some."""
-    efficiency = engine(setup.plane.engine)
+    efficiency = engine_efficiency(setup)
     if setup.speculation is not None:
         draft = None
         if setup.speculation.draft is not None:

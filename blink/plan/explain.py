@@ -9,11 +9,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from blink.model import timing
 from blink.model.features import constants as features
+from blink.model.fitted import FACTORS
 from blink.model.provenance import Constant, catalogue
 from blink.model.scenario import Scenario, resolved, resolved_toml
-from blink.model.setup import RunSetup
+from blink.model.setup import RunSetup, engine_efficiency
 from blink.plan.runner import PlannedRun
 
 Origins = dict[str, dict[str, dict[str, Any]]]
@@ -52,18 +52,29 @@ def _origins(plan: Sequence[PlannedRun]) -> Origins:
         origins[f"control plane {setup.plane.name}"] = _constants(setup.plane.provenance)
         if setup.steps is not None:
             origins[f"step times {setup.system}, profile {setup.profile}"] = _step_rows(setup)
-        engine = timing.engine(setup.plane.engine)
+        engine = engine_efficiency(setup)
         origins[f"engine {engine.name}"] = _constants(engine.provenance)
         if setup.shares_prefixes:
             origins["feature prefix_caching"] = _constants(features("prefix_caching"))
         if setup.kv_offload is not None:
             origins["feature kv_offload"] = _constants(features("kv_offload"))
+        if setup.coverage is not None:
+            origins[f"interference, profile {setup.profile}"] = _factors(setup)
         if setup.interference.neighbours:
             neighbours = catalogue("interferers.toml")
             for name in ("_host", *(each.kind for each in setup.interference.neighbours)):
                 if name in neighbours:
                     origins[f"neighbour {name}"] = _constants(neighbours[name].constants)
     return origins
+
+
+def _factors(setup: RunSetup) -> dict[str, dict[str, Any]]:
+    """What a fitted profile, or nobody, made of the two factors of interference."""
+    source = f"{{}}: profile {setup.profile}, or 1 where it fitted none"
+    return {
+        name: asdict(Constant(getattr(setup.interference, name), "ratio", source.format(what)))
+        for name, what in FACTORS.items()
+    }
 
 
 def _step_rows(setup: RunSetup) -> dict[str, dict[str, Any]]:

@@ -99,19 +99,27 @@ def setup_of(run: MeasuredRun) -> RunSetup:
 
     Raises ModelDoesNotFit for a model that the GPU could not have held.
     """
-    host = hardware.host(run.host)
+    return beside_load_generator(server_of(run)) if run.over_http else server_of(run)
+
+
+def beside_load_generator(setup: RunSetup) -> RunSetup:
+    """``setup`` with the clients' Python process on the server's own host, under its pressure."""
+    stretch = host_pressure(setup.host, setup.plane, setup.interference).inflation_mean
+    generator = catalogue("control_planes.toml")["_load_generator"].constants
+    plane = setup.plane.with_overrides(
+        {name: round(each.value * stretch) for name, each in generator.items()}
+    )
+    return replace(setup, plane=plane)
+
+
+def server_of(run: MeasuredRun) -> RunSetup:
+    """The server of a measured run, with clients that cost nothing."""
     plane = control_plane.profile("vllm").with_overrides({"api_tokenize_ns_per_token": 0})
     if run.greedy:
         plane = plane.with_overrides({"engine": f"{plane.engine}+greedy"})
-    link = replace(hardware.link("local"), client_latency_ns=0)
-    if run.over_http:
-        link = hardware.link("local")
-        stretch = host_pressure(host, plane, run.interference).inflation_mean
-        generator = catalogue("control_planes.toml")["_load_generator"].constants
-        plane = plane.with_overrides(
-            {name: round(each.value * stretch) for name, each in generator.items()}
-        )
-    else:
+    link = hardware.link("local")
+    if not run.over_http:
+        link = replace(link, client_latency_ns=0)
         plane = plane.with_overrides(IN_PROCESS)
     return RunSetup(
         label=run.name,
@@ -121,7 +129,7 @@ def setup_of(run: MeasuredRun) -> RunSetup:
         workload=run.workload,
         llm=run.model,
         gpu=run.gpu,
-        host=host,
+        host=hardware.host(run.host),
         dpu=hardware.dpu("bluefield-3"),
         link=link,
         plane=plane,

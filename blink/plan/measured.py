@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from blink.model import hardware, llm
 from blink.model.errors import BadInput, TraceError, UnknownName
@@ -50,6 +51,17 @@ Figures = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class RequestTimes:
+    """What each request took, in ms, in the order of the workload; float64 of shape (requests,).
+
+    NaN in ``tpot_ms``: a request of one token.
+    """
+
+    ttft_ms: NDArray[np.float64]
+    tpot_ms: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
 class MeasuredRun:
     """One measured run: what was asked of which server, and what came out.
 
@@ -75,6 +87,8 @@ class MeasuredRun:
     kv_block_tokens: int = 16
     memory_utilization: float = 0.9
     notes: tuple[str, ...] = field(default=())
+    times: RequestTimes | None = None
+    date: str | None = None
 
 
 def read_measured(
@@ -108,9 +122,9 @@ def _from_summary(
 ) -> MeasuredRun:
     condition = run.condition or "isolated"
     board = hardware.gpu(gpu) if gpu else _named_gpu(path, summary.said)
-    server = _is_server(board)
+    server = is_server(board)
     _check_said(summary.said, path)
-    model = _model(run.model, where, model_config)
+    model = model_of(run.model, where, model_config)
     interference, neighbours = _interference(condition, summary.conditions or {}, where)
     return MeasuredRun(
         name=f"{board.name} {model.name}" + (f" {run.rate:g} req/s" if run.rate else ""),
@@ -132,6 +146,7 @@ def _from_summary(
             *neighbours,
             *_doubts(summary.said),
         ),
+        date=summary.date,
     )
 
 
@@ -146,7 +161,7 @@ def _words(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _is_server(board: GpuSku) -> bool:
+def is_server(board: GpuSku) -> bool:
     """Whether vLLM takes its larger defaults: 70 GiB or more, and no A100."""
     return board.memory_bytes >= 70 * 2**30 and not board.name.startswith("a100")
 
@@ -281,9 +296,9 @@ def _from_requests(
         raise BadInput(
             f"{path}: there is no {meta_path.name} to name its model; --model-config does"
         )
-    model = _as_served(_model(meta.model or "", f"{meta_path}: model", model_config), settings)
-    workload, figures = _measured(path, rows)
-    server = _is_server(board)
+    model = _as_served(model_of(meta.model or "", f"{meta_path}: model", model_config), settings)
+    workload, figures, times = _measured(path, rows)
+    server = is_server(board)
     caching = (cache.enable_prefix_caching, settings.enable_prefix_caching)
     return MeasuredRun(
         name=f"{board.name} {model.name} {len(rows)} requests",
@@ -306,6 +321,8 @@ def _from_requests(
             *(() if meta_path.exists() else (f"no {meta_path.name}: the engine's defaults",)),
             *(f"NOT MODELLED: {name}" for name in settings.not_modelled),
         ),
+        times=times,
+        date=meta.started_at and meta.started_at[:10],
     )
 
 
@@ -316,8 +333,8 @@ def _rows(path: Path, text: str) -> list[RequestRow]:
     return rows
 
 
-def _measured(path: Path, rows: Sequence[RequestRow]) -> tuple[Workload, Figures]:
-    """Workload and figures of the engine's stamps, on one clock that starts at the first arrival.
+def _measured(path: Path, rows: Sequence[RequestRow]) -> tuple[Workload, Figures, RequestTimes]:
+    """What the engine's stamps say, on one clock that starts at the first arrival.
 
     ``arrival_time`` is another clock's; a request is queued at once when the engine is idle, so
     the least difference between the two is the clocks' offset.
@@ -341,22 +358,26 @@ def _measured(path: Path, rows: Sequence[RequestRow]) -> tuple[Workload, Figures
     makespan = columns["last_token_ts"].max() - start
     if makespan <= 0:
         raise TraceError(path, None, "all its time stamps are the same")
+    ttft_ms = (columns["first_token_ts"] - arrival) * 1e3
+    tpot_ms = np.full(len(rows), np.nan)
+    tpot_ms[many] = spans[many] / (outputs[many] - 1) * 1e3
     figures: Figures = {
-        "ttft_ms": _spread((columns["first_token_ts"] - arrival) * 1e3),
+        "ttft_ms": spread_of(ttft_ms),
         "output_tok_s": float(outputs.sum() / makespan),
         "throughput_req_s": float(len(rows) / makespan),
     }
     if many.any():
-        figures["tpot_ms"] = _spread(spans[many] / (outputs[many] - 1) * 1e3)
+        figures["tpot_ms"] = spread_of(tpot_ms[many])
     workload = Workload(
         arrival_ns=np.rint((arrival - start)[order] * NS_PER_S).astype(np.int64),
         input_tokens=columns["input_toks"][order].astype(np.int64),
         output_tokens=outputs[order].astype(np.int64),
     )
-    return workload, figures
+    return workload, figures, RequestTimes(ttft_ms[order], tpot_ms[order])
 
 
-def _spread(values: np.ndarray[Any, Any]) -> dict[str, float]:
+def spread_of(values: NDArray[np.float64]) -> dict[str, float]:
+    """Mean and percentiles, by the names of ``blink run --json``."""
     p50, p95, p99 = np.quantile(values, [0.5, 0.95, 0.99])
     return {"mean": float(values.mean()), "p50": float(p50), "p95": float(p95), "p99": float(p99)}
 
@@ -364,7 +385,8 @@ def _spread(values: np.ndarray[Any, Any]) -> dict[str, float]:
 # --- files -----------------------------------------------------------------------------------
 
 
-def _model(name: str, where: str, model_config: Path | None) -> LlmSku:
+def model_of(name: str, where: str, model_config: Path | None) -> LlmSku:
+    """The model of that name, or in that file. Raises BadInput, with what to do, for neither."""
     if model_config is not None:
         return llm.lookup(str(model_config))
     try:

@@ -15,7 +15,9 @@ from blink.model.workload.traces import whole_tokens
 STAMP_S_MAX: Final = 4e9  # of the year 2096: two stamps differ by less than int64 nanoseconds hold
 
 
-class _Part(BaseModel):
+class Part(BaseModel):
+    """Keys that are known are checked, others are let pass."""
+
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True, allow_inf_nan=False)
 
 
@@ -33,7 +35,7 @@ Stamp = Annotated[float, Field(ge=0, le=STAMP_S_MAX)]
 Figure = Annotated[float, Field(ge=0, le=1e15)]
 
 
-class Spread(_Part):
+class Spread(Part):
     """A latency in ms; a part that was not measured is None."""
 
     mean: Figure | None = None
@@ -42,7 +44,7 @@ class Spread(_Part):
     p99: Figure | None = None
 
 
-class SummaryRun(_Part):
+class SummaryRun(Part):
     """One of the runs of a summary."""
 
     model: str
@@ -56,10 +58,11 @@ class SummaryRun(_Part):
     req_s: Figure | None = None
 
 
-class Summary(_Part):
+class Summary(Part):
     """A summary: what was measured, in words, and its runs."""
 
     what: str = ""
+    date: str | None = None
     load: str | None = None
     notes: Any = None
     gpu: str | None = None
@@ -80,7 +83,7 @@ Utilization = Annotated[float, Field(gt=0, le=1)]
 BlockSize = Annotated[int, Field(ge=1, le=65_536)]
 
 
-class EngineSettings(_Part):
+class EngineSettings(Part):
     """vLLM's own names."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True, allow_inf_nan=False)
@@ -104,7 +107,7 @@ class EngineSettings(_Part):
         return sorted(key for key, value in extra.items() if value and key not in _HARMLESS)
 
 
-class KvCache(_Part):
+class KvCache(Part):
     """The engine's KV cache as it came out."""
 
     num_gpu_blocks: Count | None = None
@@ -113,22 +116,23 @@ class KvCache(_Part):
     enable_prefix_caching: bool | None = None
 
 
-class Board(_Part):
+class Board(Part):
     """The GPU, as its driver calls it."""
 
     device_name: str | None = None
 
 
-class Meta(_Part):
+class Meta(Part):
     """A ``.meta.json``."""
 
     model: str | None = None
     engine_kwargs: EngineSettings | None = None
     kv_cache: KvCache | None = None
     hardware: Board | None = None
+    started_at: str | None = None
 
 
-class RequestRow(_Part):
+class RequestRow(Part):
     """One request of a JSONL file: tokens, and time stamps in s.
 
     ``arrival_time`` is of one clock, the others of another.

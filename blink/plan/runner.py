@@ -86,6 +86,8 @@ def summary_of(run: PlannedRun, record: RunRecord) -> dict[str, Any]:
     summary = summarise(record, objectives)
     summary["point"] = run.point
     summary["counters"] = record.counters
+    if "extrapolated" in record.assumptions:
+        summary["extrapolated"] = record.assumptions["extrapolated"]
     return summary
 
 

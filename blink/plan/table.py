@@ -88,12 +88,12 @@ def unfinished_lines(summaries: Sequence[Summary]) -> list[str]:
 
 
 def extrapolated_lines(records: Sequence[RunRecord]) -> list[str]:
-    """Return a line for each run of which a hardware profile measured not every step's shape."""
+    """Return a line for each thing in which a run lies outside what its profile was made of."""
     return [
-        f"{record.system} ({record.condition}): {outside} of {len(record.steps)} steps are of "
-        f"shapes that profile {record.assumptions['profile']} did not measure: extrapolated"
+        f"{record.system} ({record.condition}): EXTRAPOLATED beyond profile "
+        f"{record.assumptions['profile']}: {what}"
         for record in records
-        if (outside := record.counters.get("steps_extrapolated", 0))
+        for what in record.assumptions.get("extrapolated", ())
     ]
 
 

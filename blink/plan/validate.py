@@ -231,8 +231,8 @@ def measure(
 # --- recorded runs ---------------------------------------------------------------------------
 
 
-def predict(measured: Profile, run: RecordedRun, root: Path) -> dict[str, Any]:
-    """The twin's figures for a recorded run, whose scenario lies below ``root``.
+def planned_run(measured: Profile, run: RecordedRun, root: Path) -> PlannedRun:
+    """The run of the scenario below ``root`` that was recorded, with the catalogue's constants.
 
     Raises BadInput if the scenario has no such run any more.
     """
@@ -242,10 +242,19 @@ def predict(measured: Profile, run: RecordedRun, root: Path) -> dict[str, Any]:
     found = [each for each in spec.runs if _identity(each) == wanted]
     if not found:
         raise BadInput(f"{path}: no run of {run.system}, {run.condition} {run.point}".rstrip())
-    setup = found[0].setup
+    return found[0]
+
+
+def predict(measured: Profile, run: RecordedRun, root: Path) -> dict[str, Any]:
+    """The twin's figures for a recorded run, whose scenario lies below ``root``.
+
+    Raises BadInput if the scenario has no such run any more.
+    """
+    planned = planned_run(measured, run, root)
+    setup = planned.setup
     if run.requests is not None:
         setup = replace(setup, workload=Workload(*run.requests.arrays()))
-    return in_twin(found[0], calibrate(setup, measured)).summary
+    return in_twin(planned, calibrate(setup, measured)).summary
 
 
 def recorded_rows(measured: Profile, run: RecordedRun, root: Path) -> dict[str, Row]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from blink.model.calibrated_range import extrapolation
 from blink.model.energy import wall_power_w
 from blink.model.metrics import makespan_s
 from blink.model.record import RunRecord
@@ -49,12 +50,19 @@ def record_of(
 
 
 def _flag_extrapolation(setup: RunSetup, parts: Replica, record: RunRecord) -> None:
-    """Name the profile, and count the steps whose time no measured step of it vouches for."""
+    """Name the profile, count the steps that it does not vouch for, and say what they are."""
     timing, graphs = parts.engine.timing, graph_cache(setup)
     outside = len(record.steps)
-    if isinstance(timing, MeasuredStepTime) and graphs is not None:
-        outside = timing.extrapolated(record.steps, graphs.decode_batch)
+    if setup.coverage is not None:
+        prompts = record.requests.input_tokens
+        outside, said = extrapolation(setup.coverage, record.steps, prompts)
+    else:
+        if isinstance(timing, MeasuredStepTime) and graphs is not None:
+            outside = timing.extrapolated(record.steps, graphs.decode_batch)
+        what = f"{outside} of {len(record.steps)} steps are of shapes that were not measured"
+        said = [what] if outside else []
     record.assumptions["profile"] = setup.profile
+    record.assumptions["extrapolated"] = said
     record.counters["steps_extrapolated"] = outside
 
 

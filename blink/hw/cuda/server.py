@@ -24,9 +24,8 @@ from blink.model.errors import BadInput, UnknownName
 from blink.model.llm import lookup
 from blink.model.policy import GraphCache
 from blink.model.scheduler import DECODE_GRAPH, PREFILL_GRAPH
-from blink.model.setup import RunSetup
+from blink.model.setup import RunSetup, engine_efficiency
 from blink.model.timing import StepTime
-from blink.model.timing import engine as engine_efficiency
 from blink.ring_protocol.constants import HEADER_BYTES, NO_TOKEN, SLOT_METADATA_BYTES
 from blink.ring_protocol.layout import Geometry
 from blink.ring_protocol.loopback import LoopbackTransport
@@ -120,7 +119,7 @@ def _shape_of(model: str) -> str:
 
 def null_times(setup: RunSetup) -> Callable[[GraphShape], tuple[int, float, float]]:
     """The twin's step time of each shape: ns, ns a token of context, ns a pair of a prompt."""
-    timing = StepTime(setup.llm, setup.gpu, engine_efficiency(setup.plane.engine))
+    timing = StepTime(setup.llm, setup.gpu, engine_efficiency(setup))
     far = 1_000_000
 
     def of(shape: GraphShape) -> tuple[int, float, float]:

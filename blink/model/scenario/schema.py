@@ -40,7 +40,8 @@ class Hardware(Section):
     link: Name = "connectx6-200g"
     profile: Name | None = Field(
         default=None,
-        description="a measured machine, by name or JSON file: its constants replace these SKUs'",
+        description="a measured machine by name or JSON file, or a fitted profile's file: its "
+        "constants replace the catalogue's",
     )
 
 

@@ -18,8 +18,7 @@ from blink.model.scenario.overrides import parse_key, set_all
 from blink.model.scenario.traffic import TraceWorkload
 from blink.model.servable import check_servable
 from blink.model.setup import FleetSetup, RunSetup
-from blink.model.timing import StepTime
-from blink.model.timing import engine as engine_efficiency
+from blink.model.step_table import step_time
 from blink.model.workload import Workload, build_workload
 from blink.plan.capacity.page import LATENCIES, NAMED_BY_DEFAULT, Plan
 from blink.plan.executor import Job
@@ -201,7 +200,7 @@ class Builder:
         """A load at which requests do not meet: a tenth of what one at a time would be, req/s."""
         lengths = self.source.at(1.0, self.plan.search.requests, 0)
         setup = self.setup(candidate, candidate.gpus[0])
-        timing = _timing(setup)
+        timing = step_time(setup)
         tokens = float(lengths.output_tokens.mean())
         inputs = int(lengths.input_tokens.mean())
         lasts_ns: float = timing.prefill_ns(inputs, inputs * inputs // 2)
@@ -257,13 +256,9 @@ def objectives_of(plan: Plan) -> Objectives:
     return Objectives(**{name: each[0] if each else None for name, each in limits.items()})
 
 
-def _timing(setup: RunSetup) -> StepTime:
-    return StepTime(setup.llm, setup.gpu, engine_efficiency(setup.plane.engine))
-
-
 def _full_load(setup: RunSetup, lengths: Workload) -> float:
     """Requests/s of a full batch: each takes its prefill, and its share of every decode step."""
-    timing = _timing(setup)
+    timing = step_time(setup)
     inputs, outputs = float(lengths.input_tokens.mean()), float(lengths.output_tokens.mean())
     context = inputs + outputs / 2
     held = setup.kv_blocks_total * setup.kv_block_tokens / (inputs + outputs)
